@@ -1,0 +1,1 @@
+"""From the outside to the mailbox: nothing here runs an agent."""

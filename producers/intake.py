@@ -1,0 +1,65 @@
+"""Step 3: accept. The only door in: journal, then mailbox and wake. Whoever got an answer from here need not send again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared import log, metrics
+from shared.codec import encode_inbound
+from shared.errors import MailboxFull, Unavailable
+from shared.lane import Put
+from shared.messages import Inbound, State
+from shared.pipeline import Pipeline
+from shared.session_key import SessionKey
+
+SEEN_TTL_S = 14 * 24 * 3600  # longer than any platform redelivers; only for durability = redis
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    id: str
+    session_key: str
+    state: str
+    fresh: bool
+
+
+async def accept(pipe: Pipeline, inbound: Inbound) -> Acceptance:
+    """Take an inbound in, once. It is answered or set aside from here on, whatever breaks.
+
+    Raises Malformed for a source without the ids it needs, MailboxFull, and Unavailable when nothing could keep it.
+    """
+    key = SessionKey.for_source(
+        inbound.source,
+        group_per_user=pipe.settings.group_sessions_per_user,
+        thread_per_user=pipe.settings.thread_sessions_per_user,
+    )
+    log.correlation.set(inbound.id)
+    with metrics.STAGE.labels("accept").time():
+        journaled = pipe.settings.durability == "journal"
+        acceptance = await (_journal if journaled else _mailbox_only)(pipe, inbound, str(key))
+    if acceptance.fresh:
+        metrics.ACCEPTED.labels(inbound.source.platform).inc()
+    else:
+        metrics.DEDUP_HIT.inc()
+    log.get().info("accepted" if acceptance.fresh else "accepted before", key=acceptance.session_key)
+    return acceptance
+
+
+async def _journal(pipe: Pipeline, inbound: Inbound, key: str) -> Acceptance:
+    payload = encode_inbound(inbound)
+    accepted = await pipe.store.journal.accept(inbound, payload, key, pipe.settings.mailbox_limit)
+    if accepted.state == State.PENDING:  # also when it is not fresh: the first receiver may have died before its wake
+        try:
+            await pipe.turns.put(accepted.session_key, accepted.seq, payload)
+        except Unavailable as error:  # the journal has it: the housekeeper wakes the key when Redis is back
+            log.get().warning("accepted without a wake", error=str(error))
+    return Acceptance(inbound.id, accepted.session_key, accepted.state, accepted.fresh)
+
+
+async def _mailbox_only(pipe: Pipeline, inbound: Inbound, key: str) -> Acceptance:
+    payload = encode_inbound(inbound)
+    limit = pipe.settings.mailbox_limit
+    put = await pipe.turns.put(key, 0, payload, limit=limit, seen=inbound.id, seen_ttl_s=SEEN_TTL_S)
+    if put is Put.FULL:
+        raise MailboxFull(key)
+    return Acceptance(inbound.id, key, State.PENDING, put is not Put.SEEN)

@@ -1,0 +1,52 @@
+"""A receiver process: the HTTP surface."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import uvicorn
+import uvloop
+
+from producers.web import build_app
+from shared import log
+from shared.pipeline import open_pipeline
+from shared.settings import Settings
+
+DRAIN_SECONDS = 10
+
+
+def receive(config: Settings, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; calls `ready` with the URL once requests are answered."""
+    log.setup(config.log_level, "receive")
+    listening = bind(host, port)
+    uvloop.run(_serve(config, listening, ready))
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 picks a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind((host, port))
+    listening.listen(1024)
+    return listening
+
+
+async def _serve(config: Settings, listening: socket.socket, ready: Callable[[str], None]) -> None:
+    host, port = listening.getsockname()[:2]
+    async with open_pipeline(config) as pipe:
+        server = uvicorn.Server(
+            uvicorn.Config(
+                build_app(pipe),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                lifespan="off",
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=DRAIN_SECONDS,
+            )
+        )
+        ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        await server.serve(sockets=[listening])

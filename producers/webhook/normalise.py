@@ -1,0 +1,141 @@
+"""Step 2 for the generic webhook and for /v1/messages: their JSON body becomes an Inbound. Pure; no I/O."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from shared.codec import message_id
+from shared.errors import Malformed
+from shared.messages import CHAT_TYPES, Inbound, Media, Source
+from shared.session_key import check_id
+
+_FIELDS = {
+    "": {"id", "chat", "user", "thread", "text", "media", "reply_to", "mentioned", "sent_at"},
+    "chat": {"id", "type", "name", "topic"},
+    "user": {"id", "name"},
+    "media": {"url", "type", "name"},
+}
+TEXT_LIMIT = 200_000
+NAME_LIMIT = 256
+MEDIA_LIMIT = 20
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """The JSON object in a body; Malformed for anything else, however deep or odd."""
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise Malformed("the body is not JSON") from None
+    if not isinstance(fields, dict):
+        raise Malformed("the body is not a JSON object")
+    return fields
+
+
+def normalise(fields: dict[str, Any], platform: str, event_id: str, received_at: int) -> Inbound:
+    """The Inbound that the fields describe. Malformed names the field that is missing, unknown or of the wrong kind."""
+    _only_known(fields, "")
+    chat, user = _object(fields, "chat"), _object(fields, "user")
+    source = Source(
+        platform=platform,
+        chat=_id(chat, "chat"),
+        chat_type=_one_of(chat.get("type", "dm"), "chat.type", CHAT_TYPES),
+        user=_id(user, "user"),
+        thread=_text(fields, "thread", "thread", NAME_LIMIT),
+        chat_name=_text(chat, "name", "chat.name", NAME_LIMIT),
+        user_name=_text(user, "name", "user.name", NAME_LIMIT),
+        topic=_text(chat, "topic", "chat.topic", NAME_LIMIT),
+    )
+    text = _text(fields, "text", "text", TEXT_LIMIT) or ""
+    media = _media(fields.get("media"))
+    if not text and not media:
+        raise Malformed("text or media is needed")
+    return Inbound(
+        id=message_id(platform, "", event_id),
+        event_id=event_id,
+        source=source,
+        text=text,
+        media=media,
+        reply_to=_text(fields, "reply_to", "reply_to", NAME_LIMIT),
+        mentioned=_flag(fields.get("mentioned", True), "mentioned"),
+        sent_at=_time(fields.get("sent_at")),
+        received_at=received_at,
+    )
+
+
+def _only_known(fields: dict[str, Any], where: str) -> None:
+    if unknown := sorted(set(fields) - _FIELDS[where]):
+        prefix = f"{where}." if where else ""
+        raise Malformed(f"unknown field: {prefix}{unknown[0][:40]}")
+
+
+def _object(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    value = fields.get(name)
+    if not isinstance(value, dict):
+        raise Malformed(f"{name} is needed, as an object")
+    _only_known(value, name)
+    return value
+
+
+def _id(fields: dict[str, Any], name: str) -> str:
+    value = fields.get("id")
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not value:
+        raise Malformed(f"{name}.id is needed")
+    check_id(value)
+    return value
+
+
+def _text(fields: dict[str, Any], name: str, where: str, limit: int) -> str | None:
+    value = fields.get(name)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise Malformed(f"{where} is not text")
+    if len(value) > limit:
+        raise Malformed(f"{where} is longer than {limit} characters")
+    return value
+
+
+def _one_of(value: Any, where: str, allowed: frozenset[str]) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise Malformed(f"{where} is none of {', '.join(sorted(allowed))}")
+    return value
+
+
+def _flag(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise Malformed(f"{where} is not true or false")
+    return value
+
+
+def _time(value: Any) -> int | None:
+    if value is None:
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (TypeError, ValueError, OverflowError):
+        raise Malformed("sent_at is not a time in ISO 8601") from None
+
+
+def _media(items: Any) -> tuple[Media, ...]:
+    if items is None:
+        return ()
+    if not isinstance(items, list) or len(items) > MEDIA_LIMIT:
+        raise Malformed(f"media is not a list of at most {MEDIA_LIMIT}")
+    found = []
+    for item in items:
+        if not isinstance(item, dict):
+            raise Malformed("media items are objects")
+        _only_known(item, "media")
+        url = _text(item, "url", "media.url", 4096)
+        if url is None or not url.startswith(("https://", "http://")):
+            raise Malformed("media.url is needed, as an http(s) address")
+        found.append(
+            Media(url, _text(item, "type", "media.type", NAME_LIMIT), _text(item, "name", "media.name", NAME_LIMIT))
+        )
+    return tuple(found)

@@ -1,0 +1,111 @@
+"""The commands, one function each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from shared import VERSION, settings
+from shared.embedded import running
+
+app = typer.Typer(
+    name="keyturn",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Runs chat agents for many conversations: one turn at a time per key, in order, nothing lost.",
+)
+
+Host = Annotated[str, typer.Option(help="Address to listen on.")]
+Port = Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")]
+AgentName = Annotated[str | None, typer.Option(help="echo, or module:object. Overrides KEYTURN_AGENT.")]
+
+
+def load(**overrides: Any) -> settings.Settings:
+    """Settings for a command that joins a running deployment."""
+    return running.joined(settings.load(**{name: value for name, value in overrides.items() if value is not None}))
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        typer.echo(VERSION)
+        raise typer.Exit
+
+
+@app.command()
+def up(host: Host = "127.0.0.1", port: Port = 8080, agent: AgentName = None, workers: int | None = None) -> None:
+    """Everything on this machine: Valkey and SQLite under .keyturn/, receiver, workers, housekeeper. Ctrl-C drains."""
+    from shared.cli.up import Up
+
+    overrides = {name: value for name, value in {"agent": agent, "workers": workers}.items() if value is not None}
+    Up(settings.load(**overrides), host, port).run()
+
+
+@app.command()
+def chat(name: Annotated[str, typer.Option(help="Which conversation.")] = "terminal", agent: AgentName = None) -> None:
+    """Talk to the agent in this terminal, through the real pipeline."""
+    from shared.cli.chat import chat as run
+
+    run(settings.load(**({"agent": agent} if agent else {})), name)
+
+
+@app.command()
+def receive(host: Host = "127.0.0.1", port: Port = 8080) -> None:
+    """A receiver: webhooks and the HTTP API."""
+    from producers.process import receive as run
+
+    run(load(), host, port, lambda url: typer.echo(f"ready {url}"))
+
+
+@app.command()
+def work(
+    only: Annotated[str | None, typer.Option(help="turns or deliveries.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Turns and deliveries at once.")] = None,
+    agent: AgentName = None,
+) -> None:
+    """A worker: runs turns and deliveries. Start as many as there are cores."""
+    from workers.process import LANES
+    from workers.process import work as run
+
+    if only is not None and only not in LANES:
+        raise typer.BadParameter(f"--only takes {' or '.join(LANES)}")
+    run(load(concurrency=concurrency, agent=agent), LANES if only is None else (only,))
+
+
+@app.command()
+def housekeep() -> None:
+    """A housekeeper: wakes what should be awake. Two are enough for any deployment."""
+    import uvloop
+
+    from shared import log
+    from shared.pipeline import open_pipeline
+    from workers.housekeeper import Housekeeper
+    from workers.process import stop_on_signals
+
+    config = load()
+    log.setup(config.log_level, "housekeep")
+
+    async def keep() -> None:
+        async with open_pipeline(config) as pipe:
+            await Housekeeper(pipe).run(stop_on_signals())
+
+    uvloop.run(keep())
+
+
+@app.command()
+def migrate(dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False) -> None:
+    """Bring the database's schema up to date. Workers of the version before go on working."""
+    from shared.store.database import open_database
+
+    async def run() -> list[str]:
+        database = await open_database(load().database)
+        try:
+            return await (database.pending_migrations() if dry_run else database.migrate())
+        finally:
+            await database.close()
+
+    names = asyncio.run(run())
+    typer.echo("\n".join(names) if names else "up to date")

@@ -1,0 +1,1 @@
+"""Servers from wheels, started by us: no root, no Docker, nothing installed beforehand."""

@@ -1,0 +1,44 @@
+"""Child processes that do not outlive their parent."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+
+
+def start(
+    command: Sequence[str], *, dies_by: signal.Signals = signal.SIGTERM, **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a child in a session of its own. On Linux it gets `dies_by` when this process ends, however it ends."""
+
+    def die_with_parent() -> None:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, dies_by)
+
+    if sys.platform == "linux":  # tied to the thread that forks: call this from the main thread
+        options["preexec_fn"] = die_with_parent
+    return subprocess.Popen(command, start_new_session=True, **options)
+
+
+def stop(process: subprocess.Popen[bytes], by: signal.Signals, wait_seconds: float) -> None:
+    """Ask a child to end; kill it if it has not by then."""
+    if process.poll() is not None:
+        return
+    process.send_signal(by)
+    try:
+        process.wait(wait_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,61 @@
+"""One class per decision a caller can take. Nothing is decided by reading a message text."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+class PipelineError(Exception):
+    """Something the pipeline expects to happen and knows how to answer."""
+
+
+class Malformed(PipelineError):
+    """Cannot be understood: set aside with this reason, never retried."""
+
+
+class Denied(PipelineError):
+    """Not authentic or not permitted: refused, without saying why."""
+
+
+class Transient(PipelineError):
+    """Redis, a model or a platform did not answer: retry with backoff."""
+
+
+class Unavailable(Transient):
+    """A store of ours is down: refuse new work, spend no attempt."""
+
+
+class RateLimited(Transient):
+    """The other side asked us to wait."""
+
+    def __init__(self, retry_after: timedelta) -> None:
+        super().__init__(f"wait {retry_after.total_seconds():.1f} s")
+        self.retry_after = retry_after
+
+
+class Ambiguous(Transient):
+    """The request went out and no answer came: it may have been carried out."""
+
+
+class MailboxFull(PipelineError):
+    """This key has as much waiting mail as it may hold: ask the sender to come back later."""
+
+
+class Permanent(PipelineError):
+    """An agent says that trying again cannot help: the message becomes a dead letter at once."""
+
+
+class Undeliverable(PipelineError):
+    """Refused for good: bury the reply, tell the operator."""
+
+
+class Superseded(PipelineError):
+    """Another writer moved the session on: drop the work, write nothing."""
+
+
+class AlreadyDone(PipelineError):
+    """This very message was committed before: acknowledge it, write nothing."""
+
+
+class ConfigurationError(PipelineError):
+    """The settings cannot work; the text says what to change."""

@@ -1,0 +1,42 @@
+"""Every Redis name is made here.
+
+kt:<lane>:mail:<key>   sorted set, score = seq: the mailbox
+kt:<lane>:lane:<key>   hash token/until/attempts/job: awake, leased or delayed; absent = idle
+kt:<lane>:due          sorted set key -> ms: when the housekeeper should look at a key that is not idle
+kt:seen:<message id>   string with a TTL, only with durability = redis: the dedupe memory
+kt:events:<key>        channel: a reply of this session was put out
+Keys at rest leave nothing behind.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+
+def partition(key: str, partitions: int) -> int:
+    """The partition of a key: stable across processes, machines and versions."""
+    return int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "big") % partitions
+
+
+def queue_name(lane: str, partition: int) -> str:
+    return f"{lane}-{partition}"
+
+
+def mail(lane: str, key: str) -> str:
+    return f"kt:{lane}:mail:{key}"
+
+
+def state(lane: str, key: str) -> str:
+    return f"kt:{lane}:lane:{key}"
+
+
+def due(lane: str) -> str:
+    return f"kt:{lane}:due"
+
+
+def seen(message_id: str) -> str:
+    return f"kt:seen:{message_id}"
+
+
+def events(session_key: str) -> str:
+    return f"kt:events:{session_key}"

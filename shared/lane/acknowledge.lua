@@ -1,0 +1,41 @@
+-- Drop done mail, then go on with the next, hand the key over to a fresh wake, or go idle, in which cases the job ends.
+-- "Is the mailbox empty?" and "give up the lease" are this one script, so no message can fall between them.
+-- KEYS[1] mail  KEYS[2] state  KEYS[3] due  KEYS[4..10] as rq_finish  KEYS[11] queues  KEYS[12] queue  KEYS[13] new job
+-- ARGV[1] key  ARGV[2] token  ARGV[3] lease_ms  ARGV[4] limit  ARGV[5] hand over?  ARGV[6] patience_ms
+-- ARGV[7..13] as rq_finish  ARGV[14] count of seqs, then the seqs, then the new job's id and fields
+-- Returns {-1} when the lease is another's, {0} idle, {1} handed over, {2, seq, payload, ...} leased on.
+-- include now.lua
+-- include rq_enqueue.lua
+-- include rq_finish.lua
+local mail, state, due, queues, queue, job = KEYS[1], KEYS[2], KEYS[3], KEYS[11], KEYS[12], KEYS[13]
+local key, token, lease_ms, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local hand_over, patience_ms, count = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[14])
+if redis.call('HGET', state, 'token') ~= token then
+  rq_finish(4, 7)
+  return {-1}
+end
+for i = 15, 14 + count do redis.call('ZREMRANGEBYSCORE', mail, ARGV[i], ARGV[i]) end
+local waiting = redis.call('ZRANGE', mail, 0, limit - 1, 'WITHSCORES')
+if #waiting == 0 then
+  redis.call('DEL', state)
+  redis.call('ZREM', due, key)
+  rq_finish(4, 7)
+  return {0}
+end
+if hand_over then
+  local job_id = ARGV[15 + count]
+  redis.call('DEL', state)
+  redis.call('HSET', state, 'job', job_id)
+  redis.call('ZADD', due, now_ms() + patience_ms, key)
+  rq_finish(4, 7)
+  rq_enqueue(queues, queue, job, job_id, 16 + count)
+  return {1}
+end
+redis.call('HSET', state, 'attempts', 1, 'until', now_ms() + lease_ms)
+redis.call('ZADD', due, now_ms() + lease_ms, key)
+local answer = {2}
+for i = 1, #waiting, 2 do
+  answer[#answer + 1] = waiting[i + 1]
+  answer[#answer + 1] = waiting[i]
+end
+return answer

@@ -1,0 +1,197 @@
+"""A lane: for each key a mailbox, a lease and a wake.
+
+put        mail in; an idle key gets a wake on its partition's RQ queue
+start      a worker begins a wake and claims the key: lease and first mail in one call
+lease      acknowledge (next mail, hand over, or idle), release (now or delayed); renewed in the background
+recover    the housekeeper wakes keys whose lease, delay or wake has gone
+
+After a crash at any point the mail is still in the mailbox or, after a loss of Redis, in the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from shared import keys, log, metrics
+from shared.errors import Unavailable
+from shared.lane.lease import Lease, unpack_mail
+from shared.lane.wake import JOB_PREFIX, QUEUES, Running, WakeTemplate, queue_key, stamp
+from shared.redis_servers import Script, Server, Servers
+
+_HERE = Path(__file__).parent
+PUT, START, FINISH, RENEW, RECOVER, REQUEUE = (
+    Script.load(_HERE / f"{name}.lua") for name in ("put", "start", "finish", "renew", "recover", "requeue")
+)
+RENEW_AT_ONCE = 200  # leases per call: keeps a call well below a millisecond of Redis' time
+
+
+class Put(Enum):
+    WOKEN = 1
+    WAITING = 0
+    SEEN = -1
+    FULL = -2
+
+
+class Recovered(Enum):
+    NOTHING = 0
+    DELAY_ENDED = 1
+    LEASE_EXPIRED = 2
+    WAKE_LOST = 3
+
+
+class Claim(Enum):
+    GONE = -1
+    IDLE = 0
+    HELD = 1
+    LEASED = 2
+
+
+class Lane:
+    def __init__(
+        self, servers: Servers, wakes: WakeTemplate, *, lease: timedelta, renew_every: timedelta, partitions: int
+    ) -> None:
+        self.name = wakes.lane
+        self.servers = servers
+        self.wakes = wakes
+        self.partitions = partitions
+        self.lease_ms = int(lease.total_seconds() * 1000)
+        self.patience_ms = self.lease_ms  # how long a queued wake is trusted before somebody looks for it
+        self._renew_every = renew_every
+        self._held: dict[str, Lease] = {}
+        self._renewer: asyncio.Task[None] | None = None
+
+    async def put(
+        self, key: str, seq: int, payload: bytes, *, limit: int = 10**9, seen: str = "", seen_ttl_s: int = 0
+    ) -> Put:
+        """Add mail and wake the key if it is idle. Safe to repeat. With seq 0 the mailbox gives the number."""
+        partition = keys.partition(key, self.partitions)
+        job_id, fields = self.wakes.make(key, partition)
+        names = [*self._names(key), keys.seen(seen), *self._wake_names(partition, job_id)]
+        args = [key, seq, payload, limit, seen_ttl_s, self.patience_ms, job_id, *fields]
+        return Put(await self.servers.of_partition(partition).call(PUT, names, args))
+
+    async def start(
+        self,
+        server: Server,
+        queue: str,
+        job_id: str,
+        *,
+        worker_key: str,
+        worker_name: str,
+        heartbeat_ttl_s: int,
+        limit: int,
+    ) -> tuple[Claim, bytes, Lease | Running | None]:
+        """Start a popped wake and claim its key. Gives the job's data, and the lease, or the job alone to be finished."""
+        running = Running(job_id, uuid4().hex, worker_key, worker_name, queue, datetime.now(UTC))
+        job, _, _, wip, execution, executions, _ = running.names()
+        token = uuid4().hex
+        names = [job, queue_key(queue) + ":intermediate", wip, execution, executions, keys.due(self.name)]
+        now_s = running.started.timestamp()
+        args = [job_id, running.execution, worker_name, stamp(running.started), now_s, heartbeat_ttl_s, token]
+        args += [self.lease_ms, limit, keys.mail(self.name, ""), keys.state(self.name, "")]
+        answer = await server.call(START, names, args)
+        claim = Claim(answer[0])
+        if claim is Claim.GONE:
+            return claim, b"", None
+        if claim is not Claim.LEASED:
+            return claim, answer[1], running
+        key, attempts, begun, mail = answer[2].decode(), answer[3], bool(answer[4]), unpack_mail(answer[5:])
+        lease = Lease(self, server, key, token, running, attempts=attempts, begun=begun, mail=mail)
+        self._hold(lease)
+        return claim, answer[1], lease
+
+    async def finish(self, server: Server, running: Running, result_ttl_s: int) -> None:
+        """End a wake that has no lease."""
+        await server.call(FINISH, running.names(), running.finish_args(result_ttl_s))
+
+    async def due(self, server: Server, at_most: int) -> tuple[list[str], float]:
+        """Keys whose time has come, and how many seconds until the next one comes."""
+        seconds, micros = await server.client.time()
+        now = seconds * 1000 + micros // 1000
+        found: Any = await server.client.zrange(keys.due(self.name), 0, at_most - 1, withscores=True)
+        late = [key.decode() for key, score in found if score <= now]
+        nexts = [score for _, score in found if score > now]
+        return late, (nexts[0] - now) / 1000 if nexts else float("inf")
+
+    async def recover(self, key: str) -> Recovered:
+        """Wake the key if its lease or delay has ended or its wake is lost. Several may call it at once."""
+        partition = keys.partition(key, self.partitions)
+        job_id, fields = self.wakes.make(key, partition)
+        names = [*self._names(key), *self._wake_names(partition, job_id)]
+        args = [key, self.patience_ms, JOB_PREFIX, job_id, *fields]
+        return Recovered(await self.servers.of_partition(partition).call(RECOVER, names, args))
+
+    async def requeue(self, server: Server, queue: str, job_ids: Sequence[str]) -> int:
+        """Put popped but never started wakes back to the front of their queue."""
+        key = queue_key(queue)
+        return int(await server.call(REQUEUE, [key + ":intermediate", key], job_ids))
+
+    async def awake(self, key_list: Sequence[str]) -> list[bool]:
+        """For each key, whether Redis knows of it."""
+        pipelines: dict[Server, Any] = {}
+        for key in key_list:
+            server = self.servers.of_key(key)
+            if server not in pipelines:
+                pipelines[server] = (server.client.pipeline(transaction=False), [])
+            pipeline, asked = pipelines[server]
+            pipeline.exists(keys.state(self.name, key))
+            asked.append(key)
+        known: dict[str, bool] = {}
+        for pipeline, asked in pipelines.values():
+            known.update(zip(asked, map(bool, await pipeline.execute()), strict=True))
+        return [known[key] for key in key_list]
+
+    def wake_args(self, key: str) -> tuple[list[Any], str, list[Any]]:
+        """KEYS, id and fields of a fresh wake, for the scripts that may need one."""
+        partition = keys.partition(key, self.partitions)
+        job_id, fields = self.wakes.make(key, partition)
+        return self._wake_names(partition, job_id), job_id, fields
+
+    def let_go(self, lease: Lease) -> None:
+        self._held.pop(lease.token, None)
+
+    async def close(self) -> None:
+        if self._renewer is not None:
+            self._renewer.cancel()
+            await asyncio.gather(self._renewer, return_exceptions=True)
+
+    def _hold(self, lease: Lease) -> None:
+        self._held[lease.token] = lease
+        if self._renewer is None or self._renewer.done():
+            self._renewer = asyncio.create_task(self._renew_held())
+
+    async def _renew_held(self) -> None:
+        """One task renews every lease of this process, so a turn costs no timer of its own."""
+        while True:
+            await asyncio.sleep(self._renew_every.total_seconds())
+            by_server: dict[Server, list[Lease]] = {}
+            for lease in self._held.values():
+                by_server.setdefault(lease.server, []).append(lease)
+            for server, leases in by_server.items():
+                for start in range(0, len(leases), RENEW_AT_ONCE):
+                    try:
+                        await self._renew(server, leases[start : start + RENEW_AT_ONCE])
+                    except (
+                        Unavailable
+                    ) as error:  # the turn goes on: its commit is checked by the database, not by Redis
+                        log.get().warning("leases not renewed", lane=self.name, error=str(error))
+
+    async def _renew(self, server: Server, leases: Sequence[Lease]) -> None:
+        names = [keys.due(self.name), *(keys.state(self.name, lease.key) for lease in leases)]
+        args = [self.lease_ms, *(item for lease in leases for item in (lease.token, lease.key))]
+        for lease, renewed in zip(leases, await server.call(RENEW, names, args), strict=True):
+            if not renewed and lease.token in self._held:
+                metrics.LEASE_LOST.inc()
+                lease.lose()
+
+    def _names(self, key: str) -> list[str]:
+        return [keys.mail(self.name, key), keys.state(self.name, key), keys.due(self.name)]
+
+    def _wake_names(self, partition: int, job_id: str) -> list[str]:
+        return [QUEUES, queue_key(keys.queue_name(self.name, partition)), JOB_PREFIX + job_id]

@@ -1,0 +1,110 @@
+"""The right to run a key's turns. It makes double work rare; the compare-and-set in the commit makes it harmless."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shared import keys
+from shared.lane.wake import Running
+from shared.redis_servers import Script, Server
+
+if TYPE_CHECKING:
+    from shared.lane.lane import Lane
+
+_HERE = Path(__file__).parent
+ACKNOWLEDGE, RELEASE, ATTEMPT = (Script.load(_HERE / f"{name}.lua") for name in ("acknowledge", "release", "attempt"))
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One piece of mail as the mailbox holds it."""
+
+    seq: int
+    payload: bytes
+
+
+def unpack_mail(flat: Sequence[bytes]) -> list[Waiting]:
+    return [Waiting(int(float(flat[i])), flat[i + 1]) for i in range(0, len(flat), 2)]
+
+
+class Lease:
+    """Held from `Lane.start` until `mail` is empty after `acknowledge`, or `release`. Ending it ends the RQ job too."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        server: Server,
+        key: str,
+        token: str,
+        running: Running,
+        *,
+        attempts: int,
+        begun: bool,
+        mail: list[Waiting],
+    ) -> None:
+        self.lane = lane
+        self.server = server
+        self.key = key
+        self.token = token
+        self.running = running
+        self.attempts = attempts  # begun for the head of the mailbox, by whomever
+        self.begun = begun  # whether the attempt of this lease is among them
+        self.mail = mail
+        self.stopped = False  # somebody asked for this turn to be stopped
+        self.ended = False
+        self.lost = False
+        self.on_lost: Callable[[], object] | None = None
+
+    async def begin(self) -> bool:
+        """Count the attempt that is about to start. False: the key is another's by now."""
+        if not self.begun:
+            self.attempts = await self.server.call(ATTEMPT, [keys.state(self.lane.name, self.key)], [self.token])
+            self.begun = self.attempts > 0
+        return self.begun
+
+    async def acknowledge(self, seqs: Sequence[int], *, limit: int, hand_over: bool = False) -> list[Waiting]:
+        """Drop done mail and get the next. Empty: the lease has ended, because nothing waits or another took the key."""
+        wake_names, job_id, fields = self.lane.wake_args(self.key)
+        names = [*self._mail_names(), *self.running.names(), *wake_names]
+        args: list[Any] = [self.key, self.token, self.lane.lease_ms, limit, int(hand_over), self.lane.patience_ms]
+        args += self.running.finish_args(self.result_ttl_s)
+        args += [len(seqs), *seqs, job_id, *fields]
+        answer = await self.server.call(ACKNOWLEDGE, names, args)
+        self.mail = unpack_mail(answer[1:])
+        self.attempts, self.begun = 1, True
+        if answer[0] != 2:
+            self.lost = answer[0] == -1
+            self._end()
+        return self.mail
+
+    async def release(self, *, delay: timedelta = timedelta(0), spent: bool) -> None:
+        """Give the key back with its mail: awake now or after `delay`. `spent` says whether this counts as an attempt."""
+        wake_names, job_id, fields = self.lane.wake_args(self.key)
+        delay_ms = int(delay.total_seconds() * 1000)
+        names = [*self._mail_names()[1:], *self.running.names(), *wake_names]
+        args = [self.key, self.token, delay_ms, int(spent or not self.begun), self.lane.patience_ms]
+        args += [*self.running.finish_args(self.result_ttl_s), job_id, *fields]
+        self._end()
+        await self.server.call(RELEASE, names, args)
+
+    def lose(self) -> None:
+        """Another worker has the key now."""
+        self.lost = True
+        self._end()
+        if self.on_lost is not None:
+            self.on_lost()
+
+    @property
+    def result_ttl_s(self) -> int:
+        return self.lane.wakes.result_ttl_s
+
+    def _end(self) -> None:
+        self.ended = True
+        self.lane.let_go(self)
+
+    def _mail_names(self) -> list[str]:
+        return [keys.mail(self.lane.name, self.key), keys.state(self.lane.name, self.key), keys.due(self.lane.name)]

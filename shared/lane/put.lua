@@ -1,0 +1,23 @@
+-- Put mail into a key's mailbox, and wake the key if it is idle. Repeating the call changes nothing.
+-- KEYS[1] mail  KEYS[2] state  KEYS[3] due  KEYS[4] seen  KEYS[5] queues  KEYS[6] queue  KEYS[7] job
+-- ARGV[1] key  ARGV[2] seq, 0 = assign one  ARGV[3] payload  ARGV[4] limit  ARGV[5] seen_ttl_s, 0 = do not look
+-- ARGV[6] patience_ms  ARGV[7] job id  ARGV[8] and on: the job's fields
+-- Returns 1 when it woke the key, 0 when the key was awake, -1 when seen before, -2 when the mailbox is full.
+-- include now.lua
+-- include rq_enqueue.lua
+local mail, state, due, seen, queues, queue, job = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local key, seq, payload, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local seen_ttl_s, patience_ms, job_id = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+if redis.call('ZCARD', mail) >= limit and not redis.call('ZSCORE', mail, payload) then return -2 end
+if seen_ttl_s > 0 and not redis.call('SET', seen, 1, 'NX', 'EX', seen_ttl_s) then return -1 end
+if seq == 0 then
+  local time = redis.call('TIME')
+  local last = redis.call('ZRANGE', mail, -1, -1, 'WITHSCORES')
+  seq = math.max(time[1] * 1000000 + time[2], (tonumber(last[2]) or 0) + 1)
+end
+redis.call('ZADD', mail, 'NX', string.format('%.0f', seq), payload)
+if redis.call('EXISTS', state) == 1 then return 0 end
+redis.call('HSET', state, 'job', job_id)
+redis.call('ZADD', due, now_ms() + patience_ms, key)
+rq_enqueue(queues, queue, job, job_id, 8)
+return 1

@@ -1,0 +1,35 @@
+-- Look at a key whose time has come: wake it if its lease or its delay has ended, or if its wake is lost.
+-- KEYS[1] mail  KEYS[2] state  KEYS[3] due  KEYS[4] queues  KEYS[5] queue  KEYS[6] new job
+-- ARGV[1] key  ARGV[2] patience_ms  ARGV[3] job prefix  ARGV[4] new job's id  ARGV[5] and on: its fields
+-- Derived: the key's last job, whose id the state holds.
+-- Returns 0 when there was nothing to do, 1 when a delay ended, 2 when a lease had expired, 3 when a wake was lost.
+-- include now.lua
+-- include rq_enqueue.lua
+local mail, state, due, queues, queue, job = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local key, patience_ms, job_prefix, job_id = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local at = now_ms()
+local held = redis.call('HMGET', state, 'token', 'until', 'job')
+local token, until_ms, last_job = held[1], tonumber(held[2]), held[3]
+if until_ms and until_ms > at then
+  redis.call('ZADD', due, until_ms, key)
+  return 0
+end
+if redis.call('ZCARD', mail) == 0 then
+  redis.call('DEL', state)
+  redis.call('ZREM', due, key)
+  return 0
+end
+local cause = 3
+if token then
+  cause = 2
+elseif until_ms then
+  cause = 1
+elseif last_job and redis.call('HGET', job_prefix .. last_job, 'status') == 'queued' then
+  redis.call('ZADD', due, at + patience_ms, key)
+  return 0
+end
+redis.call('HDEL', state, 'token', 'until')
+redis.call('HSET', state, 'job', job_id)
+redis.call('ZADD', due, at + patience_ms, key)
+rq_enqueue(queues, queue, job, job_id, 5)
+return cause

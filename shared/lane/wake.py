@@ -1,0 +1,120 @@
+"""The RQ job that says "drain this key". Its hash is what RQ's own enqueue would write, plus one field, `lane`."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+from uuid import uuid4
+
+from redis import Redis
+from rq.job import Job, JobStatus
+from rq.queue import Queue
+
+from shared import keys
+from shared.codec import Serializer
+
+QUEUES = Queue.redis_queues_keys
+JOB_PREFIX = Job.redis_job_namespace_prefix
+FAILURE_TTL_SECONDS = 7 * 24 * 3600
+
+
+def queue_key(name: str) -> str:
+    return Queue.redis_queue_namespace_prefix + name
+
+
+def stamp(at: datetime) -> str:
+    """RQ's text form of a time."""
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A started wake: what RQ calls a job, one execution of it, and the worker that has it."""
+
+    id: str
+    execution: str
+    worker_key: str
+    worker_name: str
+    queue: str
+    started: datetime
+
+    def names(self) -> list[str]:
+        """KEYS of rq_finish.lua."""
+        return [
+            JOB_PREFIX + self.id,
+            f"rq:results:{self.id}",
+            f"rq:finished:{self.queue}",
+            f"rq:wip:{self.queue}",
+            f"rq:execution:{self.id}:{self.execution}",
+            f"rq:executions:{self.id}",
+            self.worker_key,
+        ]
+
+    def finish_args(self, result_ttl_s: int) -> list[Any]:
+        """ARGV of rq_finish.lua, ending now."""
+        ended = datetime.now(UTC)
+        times = [self.started.timestamp(), ended.timestamp(), stamp(ended)]
+        return [self.id, self.execution, self.worker_name, *times, result_ttl_s]
+
+
+class WakeTemplate:
+    """Makes the wakes of one lane. RQ itself fills in the fields, once; only id, times, queue and key vary after that."""
+
+    def __init__(self, func_name: str, lane: str, *, timeout_s: int, result_ttl_s: int) -> None:
+        self._func_name = func_name
+        self.lane = lane
+        self.result_ttl_s = result_ttl_s
+        job = Job.create(
+            func_name,
+            args=("",),
+            connection=Redis(),  # never used: the job is only asked for its fields
+            serializer=Serializer,
+            result_ttl=result_ttl_s,
+            failure_ttl=FAILURE_TTL_SECONDS,
+            timeout=timeout_s,
+            description=f"drain a key of {lane}",  # fixed text: dashboards show it unescaped
+            status=JobStatus.QUEUED,
+            origin=lane,
+        )
+        job.enqueued_at = job.created_at
+        fields = job.to_dict()
+        for varying in ("created_at", "enqueued_at", "data", "origin"):
+            del fields[varying]
+        self._constant = [item for pair in fields.items() for item in pair]
+
+    def make(self, key: str, partition: int) -> tuple[str, list[Any]]:
+        """A fresh job id and the job's fields. Never a deterministic id: RQ drops or doubles those."""
+        now = stamp(datetime.now(UTC))
+        queue = keys.queue_name(self.lane, partition)
+        varying = [
+            "created_at",
+            now,
+            "enqueued_at",
+            now,
+            "data",
+            _call(self._func_name, key),
+            "origin",
+            queue,
+            "lane",
+            key,
+        ]
+        return str(uuid4()), self._constant + varying
+
+
+@lru_cache(maxsize=4096)
+def _call(func_name: str, key: str) -> bytes:
+    return zlib.compress(Serializer.dumps([func_name, None, [key], {}]))
+
+
+def called(data: bytes) -> tuple[str, list[Any]]:
+    """The function name and arguments in a job's data; ValueError when it is nothing that we write."""
+    try:
+        func_name, instance, args, kwargs = Serializer.loads(zlib.decompress(data))
+    except zlib.error:
+        raise ValueError("job data is not compressed") from None
+    if instance is not None or kwargs or not isinstance(func_name, str) or not isinstance(args, list):
+        raise ValueError("job data is not a wake")
+    return func_name, args

@@ -1,0 +1,159 @@
+"""The values that move through the pipeline. All frozen; raw dicts stop at normalise.py and codec.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+from urllib.parse import quote
+
+CHAT_TYPES = frozenset({"dm", "group", "channel", "thread", "other"})
+
+
+class State(StrEnum):
+    """Where an inbound stands. It ends in exactly one of the states after PENDING."""
+
+    PENDING = "pending"
+    ANSWERED = "answered"
+    MERGED = "merged"
+    SUPERSEDED = "superseded"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a message comes from and so where its reply goes. Ids are the platform's own, as text."""
+
+    platform: str
+    chat: str
+    chat_type: str = "dm"
+    account: str = ""  # which of our bots on that platform; empty while there is one
+    user: str | None = None
+    user_alt: str | None = None
+    thread: str | None = None
+    scope: str | None = None  # workspace or guild
+    chat_name: str | None = None
+    user_name: str | None = None
+    topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """A file by reference; its bytes never travel through Redis."""
+
+    url: str
+    type: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """One normalised message. `id` follows from platform, account and event id, so a redelivery has the same."""
+
+    id: str
+    event_id: str
+    source: Source
+    text: str
+    media: tuple[Media, ...] = ()
+    reply_to: str | None = None
+    mentioned: bool = True
+    sent_at: int | None = None  # wall clock, ms, as the platform said
+    received_at: int = 0  # wall clock, ms
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """An inbound in its key's mailbox. Not journaled means: its place in the mailbox is all that orders it."""
+
+    seq: int
+    inbound: Inbound
+    journaled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of a transcript."""
+
+    role: str  # user, assistant, tool or system
+    text: str
+    inbound_id: str | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)  # tool calls, sender, media: what the role needs
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Something to say in the chat that the turn answers."""
+
+    text: str
+    media: tuple[Media, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The chat that replies leave for, in order."""
+
+    platform: str
+    account: str
+    chat: str
+
+    def __str__(self) -> str:
+        place = f"{self.platform}@{quote(self.account, safe='')}" if self.account else self.platform
+        return f"to:{place}:{quote(self.chat, safe='-_.~@+!,;')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One send: a reply, or a piece of one. `idempotency_key` is the same on every try."""
+
+    id: int
+    idempotency_key: str
+    session_key: str
+    source: Source
+    in_reply_to: tuple[str, ...]
+    part: int
+    parts: int
+    text: str
+    media: tuple[Media, ...] = ()
+    attempts: int = 0
+    sending: bool = False  # a send was begun and nobody knows how it ended
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the platform said when it took a part; the message id is empty where it has none."""
+
+    message_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A conversation as it was read: whoever commits must still find it at this version. Version 0 = not there yet."""
+
+    id: str
+    version: int
+    message_count: int
+    done_seq: int
+    history: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What an agent is given: who speaks, what was said, and what was said now."""
+
+    id: str
+    session_key: str
+    session_id: str
+    history: tuple[Entry, ...]
+    mail: tuple[Inbound, ...]
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an agent gives back: its own rows for the transcript, and what the chat is told."""
+
+    entries: tuple[Entry, ...] = ()
+    replies: tuple[Reply, ...] = ()

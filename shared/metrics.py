@@ -1,0 +1,36 @@
+"""What is counted and timed, once per process. With PROMETHEUS_MULTIPROC_DIR set, `render` adds up all processes there."""
+
+from __future__ import annotations
+
+import os
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+ACCEPTED = Counter("keyturn_accepted_total", "Inbounds accepted", ["platform"])
+DEDUP_HIT = Counter("keyturn_dedup_hit_total", "Deliveries of an inbound that was accepted before")
+REFUSED = Counter("keyturn_refused_total", "Requests refused", ["reason"])
+TURNS = Counter("keyturn_turns_total", "Turns ended", ["outcome"])
+FENCE_REJECTED = Counter("keyturn_fence_rejected_total", "Commits refused because the session had moved on")
+LEASE_LOST = Counter("keyturn_lease_lost_total", "Leases that expired while held")
+REDELIVERED = Counter("keyturn_redelivered_total", "Turns begun again for the same mail")
+DEAD_LETTER = Counter("keyturn_dead_letter_total", "Inbounds and replies set aside", ["reason"])
+DELIVERED = Counter("keyturn_delivered_total", "Parts sent", ["platform"])
+AMBIGUOUS_SEND = Counter("keyturn_ambiguous_send_total", "Sends whose outcome is unknown", ["platform"])
+FORGED_JOB = Counter("keyturn_forged_job_total", "RQ jobs refused because they are none of ours")
+RECOVERED = Counter("keyturn_recovered_total", "Keys woken by the housekeeper", ["lane", "cause"])
+STAGE = Histogram(
+    "keyturn_stage_seconds",
+    "Time spent per stage",
+    ["stage"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+)
+
+
+def render() -> bytes:
+    """The text that Prometheus reads."""
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return generate_latest()
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return generate_latest(registry)

@@ -1,0 +1,139 @@
+"""The Redis servers of a deployment: one, or several independent ones that share the partitions between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b, sha1
+from pathlib import Path
+from typing import Any
+
+import redis
+import redis.asyncio as aioredis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from shared import keys
+from shared.errors import Unavailable
+
+CALL_TIMEOUT_SECONDS = 5.0
+# Refusals that pass: out of memory, read-only replica, still loading, a script running long, persistence failing.
+_PASSING = ("OOM", "READONLY", "LOADING", "BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A Lua script. A line `-- include other.lua` stands for that file."""
+
+    name: str
+    source: str
+    sha: str
+
+    @classmethod
+    def load(cls, path: Path) -> Script:
+        lines = []
+        for line in path.read_text().splitlines():
+            included = line.removeprefix("-- include ") if line.startswith("-- include ") else None
+            lines.append((path.parent / included).read_text() if included else line)
+        source = "\n".join(lines)
+        return cls(path.stem, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+class Server:
+    """One Redis. Script calls made in the same tick of the event loop travel as one pipeline."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.client: aioredis.Redis = self.connect()
+        self._waiting: list[tuple[Script, Sequence[Any], Sequence[Any], asyncio.Future[Any]]] = []
+        self._flush: asyncio.Task[None] | None = None
+
+    def connect(self, **options: Any) -> aioredis.Redis:
+        """A client of its own, without silent retries: a command runs once or its caller hears of it."""
+        return aioredis.Redis.from_url(
+            self.url, retry=Retry(NoBackoff(), 0), socket_timeout=None, socket_connect_timeout=2, **options
+        )
+
+    async def call(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> Any:
+        """Run a script. Unavailable when Redis does not answer: it may then have run or not, so scripts may be repeated."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((script, keys, args, future))
+        if self._flush is None or self._flush.done():
+            self._flush = asyncio.create_task(self._send_waiting())
+        return await future
+
+    async def _send_waiting(self) -> None:
+        while self._waiting:
+            calls, self._waiting = self._waiting, []
+            try:
+                results = await self._send(calls)
+            except Exception as error:
+                results = [error] * len(calls)
+            for (_, _, _, future), result in zip(calls, results, strict=True):
+                if future.done():
+                    continue
+                if isinstance(result, BaseException):
+                    future.set_exception(_translated(result))
+                else:
+                    future.set_result(result)
+
+    async def _send(self, calls: Sequence[tuple[Script, Sequence[Any], Sequence[Any], Any]]) -> list[Any]:
+        pipeline = self.client.pipeline(transaction=False)
+        for script, names, args, _ in calls:
+            pipeline.execute_command("EVALSHA", script.sha, len(names), *names, *args)
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+                results: list[Any] = await pipeline.execute(raise_on_error=False)
+                for i, result in enumerate(results):
+                    if isinstance(result, redis.exceptions.NoScriptError):
+                        script, names, args, _ = calls[i]
+                        results[i] = await self.client.eval(script.source, len(names), *names, *args)
+                return results
+        except TimeoutError:
+            await self.client.connection_pool.disconnect()
+            raise
+
+    async def ping(self) -> bool:
+        try:
+            async with asyncio.timeout(2):
+                return bool(await self.client.ping())
+        except (redis.RedisError, OSError, TimeoutError):
+            return False
+
+    async def close(self) -> None:
+        await self.client.aclose()
+
+
+def _translated(error: BaseException) -> BaseException:
+    if isinstance(error, redis.exceptions.ResponseError) and not isinstance(error, redis.exceptions.ConnectionError):
+        return Unavailable(f"Redis: {error}") if str(error).startswith(_PASSING) else error
+    if isinstance(error, redis.RedisError | OSError | TimeoutError):
+        return Unavailable(f"Redis: {type(error).__name__}")
+    return error
+
+
+class Servers:
+    """All Redis servers. A partition lives on one of them, chosen by rendezvous hashing, so adding one moves few."""
+
+    def __init__(self, urls: Sequence[str], partitions: int) -> None:
+        self.all = tuple(Server(url) for url in urls)
+        self._of = [max(self.all, key=lambda server: _weight(server.url, p)) for p in range(partitions)]
+
+    def of_partition(self, partition: int) -> Server:
+        return self._of[partition]
+
+    def of_key(self, key: str) -> Server:
+        return self._of[keys.partition(key, len(self._of))]
+
+    def partitions_of(self, server: Server) -> list[int]:
+        return [p for p, owner in enumerate(self._of) if owner is server]
+
+    async def close(self) -> None:
+        for server in self.all:
+            await server.close()
+
+
+def _weight(url: str, partition: int) -> bytes:
+    place = url.rpartition("@")[2]  # credentials may rotate without moving partitions
+    return blake2b(f"{place}#{partition}".encode(), digest_size=8).digest()

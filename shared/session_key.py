@@ -1,0 +1,153 @@
+"""Who is talking where. A session key is a value; its text form is typed and escaped, so two conversations never share one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import quote, unquote
+
+from shared.errors import Malformed
+from shared.messages import CHAT_TYPES, Source
+
+ID_LIMIT = 256  # characters; the longest platform id known is a Matrix room id of 255 bytes
+_SAFE = "-_.~@+!,;"  # readable, and meaning nothing to us, to Redis patterns or to URLs
+_NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")
+_TAGS = ("s", "t", "u", "a")  # scope, thread, user, alternative user id: typed, so a thread 42 is not a user 42
+
+
+@dataclass(frozen=True)
+class SessionKey:
+    agent: str
+    platform: str
+    account: str
+    chat_type: str
+    chat: str
+    scope: str | None = None
+    thread: str | None = None
+    user: str | None = None
+    user_alt: str | None = None
+
+    @classmethod
+    def for_source(
+        cls, source: Source, *, agent: str = "main", group_per_user: bool = True, thread_per_user: bool = False
+    ) -> SessionKey:
+        """The key of the conversation that `source` belongs to; Malformed where an id it needs is missing."""
+        if not source.chat:
+            raise Malformed("the source has no chat id")
+        user = user_alt = None
+        if source.chat_type != "dm" and (thread_per_user if source.thread else group_per_user):
+            user, user_alt = (None, source.user_alt) if source.user_alt else (source.user, None)
+            if not (user or user_alt) and source.chat_type != "channel":  # a channel speaks with one voice
+                raise Malformed("a session per user needs a user id")
+        return cls(
+            agent=agent,
+            platform=source.platform,
+            account=source.account,
+            chat_type=source.chat_type,
+            chat=source.chat,
+            scope=source.scope or None,
+            thread=source.thread or None,
+            user=user or None,
+            user_alt=user_alt or None,
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> SessionKey:
+        """The key whose text form this is; Malformed for anything that `str(key)` could not have given."""
+        head, *tail = text.split(":")
+        if head != "agent" or len(tail) < 4:
+            raise Malformed("not a session key")
+        agent, place, chat_type, chat, *tagged = tail
+        platform, _, account = place.partition("@")
+        slots: dict[str, str] = {}
+        for segment in tagged:
+            tag, found, value = segment.partition("=")
+            if not found or tag not in _TAGS or tag in slots:
+                raise Malformed("not a session key")
+            slots[tag] = _unescape(value)
+        key = cls(
+            agent=agent,
+            platform=platform,
+            account=_unescape(account),
+            chat_type=chat_type,
+            chat=_unescape(chat),
+            scope=slots.get("s"),
+            thread=slots.get("t"),
+            user=slots.get("u"),
+            user_alt=slots.get("a"),
+        )
+        if str(key) != text:
+            raise Malformed("not the canonical form of a session key")
+        return key
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.agent) or not _NAME.fullmatch(self.platform):
+            raise Malformed("agent and platform names are lower-case words")
+        if self.chat_type not in CHAT_TYPES:
+            raise Malformed(f"no such chat type: {self.chat_type!r:.40}")
+        if not self.chat or (self.user is not None and self.user_alt is not None):
+            raise Malformed("a session key has a chat and at most one user id")
+        for id_ in (self.account, self.chat, self.scope, self.thread, self.user, self.user_alt):
+            check_id(id_)
+
+    def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        place = f"{self.platform}@{_escape(self.account)}" if self.account else self.platform
+        text = f"agent:{self.agent}:{place}:{self.chat_type}:{_escape(self.chat)}"
+        for tag, value in zip(_TAGS, (self.scope, self.thread, self.user, self.user_alt), strict=True):
+            if value is not None:
+                text += f":{tag}={_escape(value)}"
+        return text
+
+
+def seed_form(
+    source: Source, *, profile: str | None = None, group_per_user: bool = True, thread_per_user: bool = False
+) -> str:
+    """The older gateways' key for `source`: for import and display only, because different conversations can share it."""
+    agent = "main" if profile in (None, "", "default") else "main~" if profile == "main" else profile
+    parts: list[str | None] = [f"agent:{agent}:{source.platform}:{source.chat_type}"]
+    participant = source.user_alt or source.user
+    if source.chat_type == "dm":
+        chat = _bare_number(source)
+        if chat:
+            parts += [source.scope, chat, source.thread]
+        else:
+            parts += [source.scope, participant, source.thread]
+    else:
+        per_user = thread_per_user if source.thread else group_per_user
+        parts += [source.scope, source.chat, source.thread, participant if per_user else None]
+    return ":".join(part for part in parts if part)
+
+
+def check_id(value: str | None) -> None:
+    """Malformed unless `value` is an id that every store of ours keeps as it is."""
+    if value is None:
+        return
+    if len(value) > ID_LIMIT:
+        raise Malformed(f"an id of {len(value)} characters is too long")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Malformed("an id is not valid Unicode") from None
+
+
+def _bare_number(source: Source) -> str:
+    """WhatsApp names one person by several jids; the older gateway kept the number only."""
+    if source.platform == "whatsapp" and source.chat.endswith(("@s.whatsapp.net", "@lid")):
+        return source.chat.partition("@")[0]
+    return source.chat
+
+
+def _escape(value: str) -> str:
+    return quote(value, safe=_SAFE)
+
+
+def _unescape(text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise Malformed("not a session key") from None

@@ -1,0 +1,202 @@
+"""Settings: read once, checked against each other, passed down. No other file looks at the environment."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from shared.errors import ConfigurationError
+
+PREFIX = "KEYTURN_"
+
+
+def _listed(value: Any) -> Any:
+    """A list may be written as JSON or separated by commas."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("["):
+            return orjson.loads(text)
+        return [item.strip() for item in text.split(",") if item.strip()]
+    return value
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
+Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_listed)]
+
+
+class Platform(BaseModel):
+    """What every platform block has."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    enabled: bool | None = None
+    """Unset: on when its secrets are there. True without them: the process refuses to start."""
+    allowed_users: Names = ()
+    """Platform user ids that may talk to the bot here."""
+    home_channel: str | None = None
+    """Where messages go that answer nobody, such as scheduled ones."""
+    require_mention: bool = True
+    """In groups, only messages that name the bot are answered."""
+
+
+class Webhook(Platform):
+    """The generic signed webhook (Standard Webhooks)."""
+
+    secrets: Secrets = ()
+    """`whsec_…` secrets. Any of them verifies a request, the first signs the callbacks; list two to rotate."""
+    callback_url: str | None = None
+    """Where replies are posted. Unset: replies stay readable through the API only."""
+    callback_timeout_seconds: float = Field(default=15, gt=0)
+    """How long a callback may take before it counts as unanswered."""
+
+
+class Api(Platform):
+    """The HTTP API under /v1."""
+
+    keys: Secrets = ()
+    """Bearer keys. Unset: the API answers 401 to everybody."""
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        env_file=".env",
+        toml_file="keyturn.toml",
+        extra="forbid",
+        use_attribute_docstrings=True,
+        frozen=True,
+    )
+
+    redis_url: SecretStr | None = None
+    """One Redis or Valkey URL, or several separated by commas. Unset: a Valkey of our own under DATA_DIR."""
+    database_url: SecretStr | None = None
+    """`sqlite:///path` or `postgresql://…`. Unset: SQLite under DATA_DIR."""
+    data_dir: Path = Path(".keyturn")
+    """Where the embedded servers keep their files."""
+    durability: Literal["journal", "redis"] = "journal"
+    """`journal`: a message is in SQL before it is acknowledged. `redis`: faster, and lost with Redis' unsynced tail."""
+    partitions: int = Field(default=8, ge=1, le=256)
+    """RQ queues per lane. Every process of a deployment must have the same number."""
+    concurrency: int = Field(default=200, ge=1)
+    """Turns and deliveries at once in one worker process."""
+    lease_seconds: float = Field(default=10, gt=0)
+    """A dead worker's keys go on elsewhere after this time."""
+    heartbeat_seconds: float = Field(default=3, gt=0)
+    """How often leases are renewed and workers report to RQ."""
+    turn_timeout_seconds: float = Field(default=300, gt=0)
+    """A turn that takes longer is stopped and counts as failed."""
+    grace_seconds: float = Field(default=25, ge=0)
+    """After SIGTERM, running turns may go on for this long; the rest is handed back."""
+    max_attempts: int = Field(default=3, ge=1)
+    """A message whose turn failed this often becomes a dead letter."""
+    backoff_seconds: float = Field(default=1, gt=0)
+    """The wait after the first failed turn; it doubles with each one after."""
+    backoff_max_seconds: float = Field(default=60, gt=0)
+    """The longest such wait."""
+    delivery_max_attempts: int = Field(default=12, ge=1)
+    """A reply that could not be sent this often is buried."""
+    resend_ambiguous: bool = True
+    """A send that may have arrived: send again (perhaps twice) or leave it (perhaps never), where the platform cannot tell."""
+    turns_per_lease: int = Field(default=16, ge=1)
+    """A key with more waiting mail lets others go first after this many turns."""
+    mailbox_limit: int = Field(default=1000, ge=1)
+    """More waiting messages than this in one key are refused with 429."""
+    history_messages: int = Field(default=120, ge=0)
+    """How many transcript rows a turn sees."""
+    busy_mode: Literal["queue"] = "queue"
+    """What a message does that arrives while its key is running a turn."""
+    group_sessions_per_user: bool = True
+    """In groups, each user has a conversation of his own."""
+    thread_sessions_per_user: bool = False
+    """In threads too."""
+    agent: str = "echo"
+    """`echo`, or `module:object`: a function str -> str, sync or async, or an object with `run(turn)`."""
+    max_body_bytes: int = Field(default=1_048_576, ge=1024)
+    """A larger request is refused with 413."""
+    body_timeout_seconds: float = Field(default=10, gt=0)
+    """A request whose body takes longer is dropped."""
+    result_seconds: int = Field(default=30, ge=1)
+    """How long finished jobs stay visible in RQ dashboards."""
+    sweep_seconds: float = Field(default=2, gt=0)
+    """How often the housekeeper looks for what Redis lost."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Message text is logged at debug only."""
+    workers: int = Field(default=1, ge=1)
+    """Worker processes that `up` starts."""
+    allowed_users: Names = ()
+    """User ids that may talk to the bot on every platform."""
+    allow_all_users: bool = False
+    """Everybody may talk to the bot where no list says otherwise."""
+    webhook: Webhook = Webhook()
+    api: Api = Api()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, dotenv_settings, TomlConfigSettingsSource(settings_cls)
+
+    @model_validator(mode="after")
+    def _times_fit(self) -> Settings:
+        if self.heartbeat_seconds > self.lease_seconds / 3:
+            raise ValueError("HEARTBEAT_SECONDS must be at most a third of LEASE_SECONDS: two renewals may fail")
+        if self.backoff_seconds > self.backoff_max_seconds:
+            raise ValueError("BACKOFF_SECONDS must not exceed BACKOFF_MAX_SECONDS")
+        if self.webhook.enabled and not self.webhook.secrets:
+            raise ValueError("WEBHOOK__ENABLED needs WEBHOOK__SECRETS: a receiver without its secret does not start")
+        return self
+
+    @property
+    def lease(self) -> timedelta:
+        return timedelta(seconds=self.lease_seconds)
+
+    @property
+    def sqlite_path(self) -> Path:
+        return self.data_dir / "keyturn.db"
+
+    @property
+    def database(self) -> str:
+        """The database URL in force."""
+        if self.database_url is not None:
+            return self.database_url.get_secret_value()
+        return f"sqlite:///{self.sqlite_path}"
+
+    def redis_urls(self) -> tuple[str, ...]:
+        """The Redis servers in force; a ConfigurationError where none is named and none was started."""
+        if self.redis_url is None:
+            raise ConfigurationError("no Redis: set KEYTURN_REDIS_URL, or start `keyturn up` in this directory")
+        return tuple(url.strip() for url in self.redis_url.get_secret_value().split(",") if url.strip())
+
+
+def load(**overrides: Any) -> Settings:
+    """Settings from the environment, .env and keyturn.toml; a ConfigurationError says what is wrong, without values."""
+    unknown = sorted(
+        name
+        for name in os.environ
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX).partition("__")[0].lower() not in Settings.model_fields
+    )
+    if unknown:
+        raise ConfigurationError(f"unknown settings in the environment: {', '.join(unknown)}")
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors()]
+        raise ConfigurationError("; ".join(lines)) from None

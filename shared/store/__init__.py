@@ -1,0 +1,29 @@
+"""What survives: journal, sessions and transcripts, outbox, dead letters, in SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+from shared.store.database import Database, Row, open_database, step
+from shared.store.dead import DeadLetters
+from shared.store.journal import Journal
+from shared.store.outbox import Outbox
+from shared.store.transcript import Transcript
+
+__all__ = ["Store", "open_store"]
+
+
+class Store:
+    def __init__(self, database: Database, history_messages: int) -> None:
+        self.database = database
+        self.journal = Journal(database)
+        self.transcript = Transcript(database, history_messages)
+        self.outbox = Outbox(database)
+        self.dead = DeadLetters(database)
+
+    async def backlog(self) -> Row:
+        """How much waits, and since when."""
+        [rows] = await self.database.read(step("backlog"))
+        return rows[0]
+
+
+async def open_store(url: str, history_messages: int) -> Store:
+    return Store(await open_database(url), history_messages)

@@ -1,0 +1,85 @@
+"""The journal: every accepted inbound, numbered per key. What is here survives the loss of Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from shared.clock import now_ms
+from shared.errors import MailboxFull
+from shared.messages import Inbound
+from shared.store.database import Database, Row, step
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Where the journal has an inbound. Not fresh: it was there before, perhaps already answered."""
+
+    seq: int
+    session_key: str
+    state: str
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A journaled inbound that has not ended."""
+
+    id: str
+    seq: int
+    payload: str
+    attempts: int
+
+
+class Journal:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def accept(self, inbound: Inbound, payload: bytes, session_key: str, mailbox_limit: int) -> Accepted:
+        """Write the inbound down, once, with its key's next number. Durable when this returns."""
+        values = {
+            "id": inbound.id,
+            "session_key": session_key,
+            "now": inbound.received_at,
+        }
+        _, numbered = await self._database.write(
+            step("accept_route", session_id=first_session_id(session_key), mailbox_limit=mailbox_limit, **values),
+            step(
+                "accept_inbox",
+                event_id=inbound.event_id,
+                platform=inbound.source.platform,
+                payload=payload.decode(),
+                **values,
+            ),
+        )
+        if numbered:
+            return Accepted(numbered[0]["seq"], session_key, "pending", fresh=True)
+        known = await self.find(inbound.id)
+        if known is None:
+            raise MailboxFull(session_key)
+        return Accepted(known["seq"], known["session_key"], known["state"], fresh=False)
+
+    async def find(self, id: str) -> Row | None:
+        [rows] = await self._database.read(step("inbox_by_id", id=id))
+        return rows[0] if rows else None
+
+    async def pending(self, session_key: str, *, after: int, limit: int) -> list[Pending]:
+        """The waiting inbounds of a key in the order that counts."""
+        [rows] = await self._database.read(step("pending_of_key", session_key=session_key, after=after, limit=limit))
+        return [Pending(**row) for row in rows]
+
+    async def waiting_keys(self, *, after: str, older_than_ms: int, limit: int) -> Sequence[str]:
+        """Keys that have waited for that long, in order, from `after` on."""
+        before = now_ms() - older_than_ms
+        [rows] = await self._database.read(step("pending_keys", after=after, before=before, limit=limit))
+        return [row["session_key"] for row in rows]
+
+    async def count_attempt(self, id: str, attempts: int, reason: str) -> None:
+        """Remember a failed attempt where a loss of Redis cannot forget it."""
+        await self._database.write(step("count_attempt", id=id, attempts=attempts, reason=reason))
+
+
+def first_session_id(session_key: str) -> str:
+    """A key's first session has an id that follows from the key, so that two workers cannot open two."""
+    return f"ses_{blake2b(session_key.encode(), digest_size=15).hexdigest()}"

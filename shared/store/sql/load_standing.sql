@@ -1,0 +1,2 @@
+-- How an inbound stands.
+SELECT state, attempts FROM inbox WHERE id = :id

@@ -1,0 +1,234 @@
+"""SQLite: WAL, synchronous FULL, one writer thread per process with group commit, a reader thread beside it.
+
+What waits while a commit is being synced goes into the next one together, so many turns share one sync. Each call is a
+savepoint of its own: one that fails takes nothing of the others with it. After a crash, what `write` returned for is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from shared.clock import now_ms
+from shared.errors import AlreadyDone, Unavailable
+from shared.store.database import Row, Step
+from shared.store.migrations import LEDGER, migrations
+
+BATCH = 256  # calls per commit
+BUSY_SECONDS = 30.0  # how long another process may keep the file before calls fail
+
+
+class Sqlite:
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._writer = _Thread("sqlite-writer", self._connect, transactional=True)
+        self._reader = _Thread("sqlite-reader", self._connect, transactional=False)
+
+    async def write(self, *steps: Step) -> list[list[Row]]:
+        return await self._writer.run(steps)
+
+    async def read(self, *steps: Step) -> list[list[Row]]:
+        return await self._reader.run(steps)
+
+    async def migrate(self) -> list[str]:
+        return await asyncio.to_thread(self._migrate)
+
+    async def pending_migrations(self) -> list[str]:
+        def look() -> list[str]:
+            with contextlib.closing(self._connect()) as connection:
+                return [m.name for m in migrations("sqlite") if m.name not in _applied(connection)]
+
+        return await asyncio.to_thread(look)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._writer.close)
+        await asyncio.to_thread(self._reader.close)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection.row_factory = _row
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA busy_timeout = 0")  # we wait ourselves, in smaller steps
+        connection.execute("PRAGMA cache_size = -16000")
+        return connection
+
+    def _migrate(self) -> list[str]:
+        done = []
+        with contextlib.closing(self._connect()) as connection:
+            _begin(connection)
+            applied = _applied(connection)
+            for migration in migrations("sqlite"):
+                if migration.name in applied:
+                    continue
+                for statement in migration.statements:
+                    connection.execute(statement)
+                connection.execute("INSERT INTO migrations VALUES (?, ?)", (migration.name, now_ms()))
+                done.append(migration.name)
+            connection.execute("COMMIT")
+        return done
+
+
+class _Thread:
+    """One connection in one thread. Calls queue up; a transactional thread commits all that is waiting at once."""
+
+    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection], *, transactional: bool) -> None:
+        self._connect = connect
+        self._transactional = transactional
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._started = False
+        self._start = threading.Lock()
+
+    async def run(self, steps: tuple[Step, ...]) -> list[list[Row]]:
+        if not self._started:
+            with self._start:
+                if not self._started:
+                    self._started = True
+                    self._thread.start()
+        call = _Call(steps, asyncio.get_running_loop())
+        self._calls.put(call)
+        return await call.future
+
+    def close(self) -> None:
+        if self._started:
+            self._calls.put(None)
+            self._thread.join()
+
+    def _work(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while True:
+            batch = [self._calls.get()]
+            while len(batch) < BATCH:
+                try:
+                    batch.append(self._calls.get_nowait())
+                except queue.Empty:
+                    break
+            calls = [call for call in batch if call is not None]
+            try:
+                connection = connection or self._connect()
+                self._run_batch(connection, calls)
+            except sqlite3.Error as error:
+                for call in calls:
+                    call.fail(_translated(error))
+                with contextlib.suppress(sqlite3.Error):
+                    if connection is not None:
+                        connection.close()
+                connection = None
+            _resolve(calls)
+            if len(calls) < len(batch):
+                break
+        if connection is not None:
+            connection.close()
+
+    def _run_batch(self, connection: sqlite3.Connection, calls: list[_Call]) -> None:
+        if not calls:
+            return
+        if not self._transactional:
+            for call in calls:
+                call.attempt(connection)
+            return
+        _begin(connection)
+        try:
+            for call in calls:
+                if len(calls) > 1:
+                    connection.execute("SAVEPOINT call")
+                if call.attempt(connection):
+                    if len(calls) > 1:
+                        connection.execute("RELEASE call")
+                elif len(calls) > 1:
+                    connection.execute("ROLLBACK TO call")
+                    connection.execute("RELEASE call")
+                else:
+                    connection.execute("ROLLBACK")
+                    return
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+class _Call:
+    def __init__(self, steps: tuple[Step, ...], loop: asyncio.AbstractEventLoop) -> None:
+        self.steps = steps
+        self.loop = loop
+        self.future: asyncio.Future[list[list[Row]]] = loop.create_future()
+        self.result: list[list[Row]] | None = None
+        self.error: BaseException | None = None
+
+    def attempt(self, connection: sqlite3.Connection) -> bool:
+        try:
+            self.result = [connection.execute(s.statement.sqlite, s.values).fetchall() for s in self.steps]
+        except sqlite3.IntegrityError as error:
+            self.error = _translated(error)
+        except sqlite3.OperationalError as error:
+            if connection.in_transaction:
+                raise  # a full disk or a lost file concerns the whole batch
+            self.error = _translated(error)
+        return self.error is None
+
+    def fail(self, error: BaseException) -> None:
+        self.error = error
+
+    def settle(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            assert self.result is not None
+            self.future.set_result(self.result)
+
+
+def _resolve(calls: list[_Call]) -> None:
+    """Tell the callers, with one wake-up of each event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
+    for call in calls:
+        by_loop.setdefault(call.loop, []).append(call)
+    for loop, mine in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody is waiting any more
+            loop.call_soon_threadsafe(_settle, mine)
+
+
+def _settle(calls: list[_Call]) -> None:
+    for call in calls:
+        call.settle()
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    """Become the one writer of the file. Other processes hold it for a commit at a time, so short waits serve best."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(random.uniform(0.0002, 0.002))
+
+
+def _applied(connection: sqlite3.Connection) -> set[str]:
+    connection.execute(LEDGER)
+    return {row["name"] for row in connection.execute("SELECT name FROM migrations")}
+
+
+def _row(cursor: sqlite3.Cursor, values: tuple[object, ...]) -> Row:
+    return {column[0]: value for column, value in zip(cursor.description, values, strict=True)}
+
+
+def _translated(error: sqlite3.Error) -> Exception:
+    if isinstance(error, sqlite3.IntegrityError):
+        return AlreadyDone(str(error))
+    return Unavailable(f"SQLite: {error}")

@@ -1,0 +1,205 @@
+"""Sessions and their transcripts: load a window, commit a turn.
+
+The commit is the guarantee. It compares and sets the session's version, and every other row of it is written only if
+that succeeded, in one transaction. Whoever loses the race leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from shared.clock import now_ms
+from shared.codec import encode_inbound, encode_text
+from shared.errors import Superseded
+from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, State
+from shared.store.database import Database, Row, Step, step
+from shared.store.journal import first_session_id
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the database knows of an inbound: whether it has ended, and how many attempts failed."""
+
+    state: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How mail ends: its recorded state and, for a dead letter, why."""
+
+    state: State = State.ANSWERED
+    reason: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Who ran the turn, and when: what a trace shows."""
+
+    turn_id: str
+    worker: str
+    attempts: int
+    claimed_at: int
+    started_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The session as it stands now, and the outbox rows to publish."""
+
+    session: Session
+    destination: str
+    outbox: tuple[int, ...]
+
+
+class Transcript:
+    def __init__(self, database: Database, history_messages: int) -> None:
+        self._database = database
+        self._window = history_messages
+
+    async def load(self, session_key: str, inbound_id: str) -> tuple[Session, Standing | None]:
+        """The session of a key with the end of its transcript, and how an inbound stands. Costs the window, not the history."""
+        found, rows, standing = await self._database.read(
+            step("load_session", session_key=session_key),
+            step("load_window", session_key=session_key, limit=self._window),
+            step("load_standing", id=inbound_id),
+        )
+        stands = Standing(**standing[0]) if standing else None
+        if not found:
+            return Session(first_session_id(session_key), 0, 0, 0, ()), stands
+        row = found[0]
+        history = tuple(_entry(row) for row in reversed(rows))
+        version, count = row["version"] or 0, row["message_count"] or 0
+        return Session(row["session_id"], version, count, row["done_seq"], history), stands
+
+    async def commit(
+        self,
+        session: Session,
+        session_key: str,
+        mail: Sequence[Mail],
+        entries: Sequence[Entry],
+        replies: Sequence[Reply],
+        ending: Ending,
+        proof: Proof,
+    ) -> Committed:
+        """End the mail, add the rows and the replies: all of it, or Superseded and none. AlreadyDone for known mail."""
+        now = now_ms()
+        stamp = {"session_id": session.id, "turn_id": proof.turn_id, "now": now}
+        keyed = {**stamp, "session_key": session_key}
+        settled = {"state": ending.state.value, "reason": ending.reason, "attempts": proof.attempts}
+        done_seq = max((m.seq for m in mail if m.journaled), default=0)
+
+        if session.version == 0:
+            steps = [step("commit_new_session", added=len(entries), **keyed)]
+        else:
+            steps = [step("commit_session", version=session.version, added=len(entries), **stamp)]
+        steps.append(step("commit_route", done_seq=done_seq, **keyed))
+        for m in mail:
+            steps.append(
+                step("commit_inbox", id=m.inbound.id, **settled, **stamp)
+                if m.journaled
+                else _unjournaled(m, settled, keyed)
+            )
+            if ending.state is State.DEAD:
+                steps.append(_dead(m.inbound, ending, proof, keyed))
+        for n, entry in enumerate(entries, session.message_count + 1):
+            row = {
+                "role": entry.role,
+                "text": entry.text,
+                "data": encode_text(entry.data),
+                "inbound_id": entry.inbound_id,
+            }
+            steps.append(step("commit_message", n=n, **row, **stamp))
+        turn = {"outcome": ending.state.value, "attempts": proof.attempts, "worker": proof.worker}
+        times = {"claimed_at": proof.claimed_at, "started_at": proof.started_at}
+        steps.append(step("commit_turn", **turn, **times, **keyed))
+        destination, parts = _parts(mail, replies, keyed)
+        steps += parts
+
+        results = await self._database.write(*steps)
+        if not results[0]:
+            raise Superseded(session_key)
+        history = (*session.history, *entries)[-self._window :] if self._window else ()
+        moved = Session(
+            session.id,
+            session.version + 1,
+            session.message_count + len(entries),
+            max(session.done_seq, done_seq),
+            history,
+        )
+        outbox = tuple(rows[0]["id"] for rows in results[len(results) - len(parts) :])
+        return Committed(moved, destination, outbox)
+
+    async def recent(self, limit: int) -> list[Row]:
+        [rows] = await self._database.read(step("sessions_recent", limit=limit))
+        return rows
+
+    async def find(self, key_or_id: str) -> Row | None:
+        by_key, by_id = await self._database.read(
+            step("session_by_key", session_key=key_or_id), step("session_by_id", session_id=key_or_id)
+        )
+        rows = by_key or by_id
+        return rows[0] if rows else None
+
+    async def messages(self, session_id: str, limit: int) -> list[Row]:
+        """The end of a transcript, oldest first."""
+        [rows] = await self._database.read(step("messages_of_session", session_id=session_id, limit=limit))
+        return rows[::-1]
+
+    async def turn(self, turn_id: str) -> Row | None:
+        [rows] = await self._database.read(step("turn_by_id", turn_id=turn_id))
+        return rows[0] if rows else None
+
+
+def _entry(row: Row) -> Entry:
+    return Entry(row["role"], row["text"], row["inbound_id"], orjson.loads(row["data"]) if row["data"] != "{}" else {})
+
+
+def _unjournaled(mail: Mail, settled: Mapping[str, Any], keyed: Mapping[str, Any]) -> Step:
+    inbound = mail.inbound
+    return step(
+        "commit_unjournaled",
+        id=inbound.id,
+        event_id=inbound.event_id,
+        platform=inbound.source.platform,
+        seq=mail.seq,
+        payload=encode_inbound(inbound).decode(),
+        received_at=inbound.received_at,
+        **settled,
+        **keyed,
+    )
+
+
+def _dead(inbound: Inbound, ending: Ending, proof: Proof, keyed: Mapping[str, Any]) -> Step:
+    payload = encode_inbound(inbound).decode()
+    about = {"reason": ending.reason or "failed", "detail": ending.detail, "attempts": proof.attempts}
+    return step("commit_dead", id=inbound.id, payload=payload, **about, **keyed)
+
+
+def _parts(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str, Any]) -> tuple[str, list[Step]]:
+    """One outbox row per part. Replies go where the last of the mail came from."""
+    source = mail[-1].inbound.source
+    destination = str(Destination(source.platform, source.account, source.chat))
+    in_reply_to = [m.inbound.event_id for m in mail]
+    steps = []
+    for ordinal, reply in enumerate(replies, 1):
+        payload = {
+            "source": source,
+            "in_reply_to": in_reply_to,
+            "part": ordinal,
+            "parts": len(replies),
+            "text": reply.text,
+            "media": reply.media,
+        }
+        row = {
+            "idempotency_key": f"out_{keyed['turn_id']}_{ordinal}",
+            "ordinal": ordinal,
+            "payload": encode_text(payload),
+        }
+        steps.append(step("commit_outbox", destination=destination, platform=source.platform, **row, **keyed))
+    return destination, steps

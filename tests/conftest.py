@@ -1,0 +1,82 @@
+"""Fixtures: `pipe` is the whole pipeline on real servers, once on SQLite and once on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from shared.embedded import postgres, valkey
+from shared.pipeline import Pipeline, open_pipeline
+from shared.settings import Api, Settings, Webhook
+from tests.support.pipe import Rig
+from tests.support.servers import Databases, empty_redis, running_postgres, running_valkey
+
+WEBHOOK_SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[valkey.Valkey]:
+    with running_valkey() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Postgres]:
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def databases(postgres_server: postgres.Postgres) -> Databases:
+    return Databases(postgres_server.url)
+
+
+@pytest.fixture
+def redis_url(valkey_server: valkey.Valkey) -> str:
+    empty_redis(valkey_server.url)
+    return valkey_server.url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, databases: Databases, tmp_path: Path) -> str:
+    return databases.fresh_sqlite(tmp_path) if request.param == "sqlite" else databases.fresh_postgres()
+
+
+@pytest.fixture
+def make_settings(redis_url: str, database_url: str, tmp_path: Path) -> Callable[..., Settings]:
+    """Settings for tests: everything at hand, nothing slow."""
+
+    def make(**changes: Any) -> Settings:
+        values: dict[str, Any] = {
+            "redis_url": SecretStr(redis_url),
+            "database_url": SecretStr(database_url),
+            "data_dir": tmp_path,
+            "partitions": 2,
+            "backoff_seconds": 0.05,
+            "webhook": Webhook(secrets=(SecretStr(WEBHOOK_SECRET),)),
+            "api": Api(keys=(SecretStr("test-key"),)),
+        }
+        return Settings(_env_file=None, **{**values, **changes})  # type: ignore[call-arg]
+
+    return make
+
+
+@pytest.fixture
+def settings(make_settings: Callable[..., Settings]) -> Settings:
+    return make_settings()
+
+
+@pytest.fixture
+async def pipe(settings: Settings) -> AsyncIterator[Pipeline]:
+    async with open_pipeline(settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def rig(pipe: Pipeline) -> Rig:
+    """The pipeline with hands: accept, wake, run one step at a time."""
+    return Rig(pipe)

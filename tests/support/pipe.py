@@ -1,0 +1,99 @@
+"""Hands for tests: put messages in, start wakes as a worker would, and look at what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+from producers.intake import Acceptance, accept
+from shared import keys
+from shared.clock import now_ms
+from shared.codec import message_id
+from shared.lane import Lane, Lease
+from shared.lane.lane import Claim
+from shared.lane.wake import queue_key
+from shared.messages import Inbound, Source
+from shared.pipeline import Pipeline
+from workers.agent import Agent, FunctionAgent, echo
+from workers.turn import Runner, take_turns
+
+_numbers = count(1)
+
+
+def an_inbound(text: str = "hello", *, chat: str = "c1", event_id: str | None = None, **source: Any) -> Inbound:
+    event_id = event_id or f"evt_{next(_numbers)}_{uuid4().hex[:8]}"
+    place = Source(platform="webhook", chat=chat, user="u1", **source)
+    return Inbound(message_id("webhook", "", event_id), event_id, place, text, received_at=now_ms())
+
+
+def key_of(chat: str = "c1") -> str:
+    return f"agent:main:webhook:dm:{chat}"
+
+
+@dataclass
+class Rig:
+    pipe: Pipeline
+    agent: Agent = field(default_factory=lambda: FunctionAgent(echo))
+
+    async def accept(self, text: str = "hello", **about: Any) -> Acceptance:
+        return await accept(self.pipe, an_inbound(text, **about))
+
+    async def pop(self, lane: Lane, key: str) -> str | None:
+        """The next wake of a key's partition, popped as a worker pops it."""
+        name = queue_key(keys.queue_name(lane.name, keys.partition(key, lane.partitions)))
+        found: Any = await self.pipe.servers.of_key(key).client.lmove(name, f"{name}:intermediate", "LEFT", "RIGHT")
+        return found.decode() if found is not None else None
+
+    async def start(self, lane: Lane, key: str, limit: int = 1) -> tuple[Claim, Lease | None]:
+        """Pop a wake and claim its key."""
+        job_id = await self.pop(lane, key)
+        assert job_id is not None, "no wake is waiting"
+        claim, _, claimed = await self.start_job(lane, key, job_id, limit)
+        return claim, claimed if isinstance(claimed, Lease) else None
+
+    async def start_job(self, lane: Lane, key: str, job_id: str, limit: int = 1) -> tuple[Claim, bytes, Any]:
+        queue = keys.queue_name(lane.name, keys.partition(key, lane.partitions))
+        return await lane.start(
+            self.pipe.servers.of_key(key),
+            queue,
+            job_id,
+            worker_key="rq:worker:test",
+            worker_name="test",
+            heartbeat_ttl_s=30,
+            limit=limit,
+        )
+
+    async def lease(self, key: str = key_of()) -> Lease:
+        """Start the waiting wake of a turn key, which must be free."""
+        claim, lease = await self.start(self.pipe.turns, key)
+        assert claim is Claim.LEASED and lease is not None
+        return lease
+
+    async def run_turns(self, key: str = key_of()) -> None:
+        """What a worker does with the waiting wake of a key."""
+        await take_turns(await self.lease(key), self.runner())
+
+    def runner(self) -> Runner:
+        return Runner(self.pipe, self.agent, "test")
+
+    async def expire_lease(self, lane: Lane, key: str) -> None:
+        """As if the lease time had passed."""
+        client = self.pipe.servers.of_key(key).client
+        await client.hset(keys.state(lane.name, key), "until", "1")
+        await client.zadd(keys.due(lane.name), {key: 1})
+
+    async def transcript(self, key: str = key_of()) -> list[str]:
+        session = await self.pipe.store.transcript.find(key)
+        if session is None:
+            return []
+        return [row["text"] for row in await self.pipe.store.transcript.messages(session["id"], 10_000)]
+
+    async def residue(self) -> Sequence[str]:
+        """What our own names are left in Redis."""
+        found: list[str] = []
+        for server in self.pipe.servers.all:
+            found += [key.decode() async for key in server.client.scan_iter("kt:*")]
+        return sorted(found)

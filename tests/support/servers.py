@@ -1,0 +1,77 @@
+"""Real servers for tests: one Valkey and one PostgreSQL per test process, emptied before each test."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import redis
+
+from shared.embedded import postgres, valkey
+from shared.store.database import open_database
+
+
+@contextmanager
+def running_valkey() -> Iterator[valkey.Valkey]:
+    with tempfile.TemporaryDirectory(prefix="keyturn-valkey-") as directory:
+        server = valkey.start(Path(directory))
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@contextmanager
+def running_postgres() -> Iterator[postgres.Postgres]:
+    server = postgres.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def empty_redis(url: str) -> None:
+    client = redis.Redis.from_url(url)
+    client.flushall()
+    client.close()
+
+
+class Databases:
+    """Fresh databases with the schema in place. PostgreSQL's are copied from a template: migrating each would be slow."""
+
+    def __init__(self, server_url: str) -> None:
+        self._server_url = server_url
+        self._template: str | None = None
+
+    def fresh_postgres(self) -> str:
+        if self._template is None:
+            template = f"template_{uuid4().hex}"
+            self._create(template, "template1")
+            asyncio.run(_migrate(self._url(template)))
+            self._template = template
+        name = f"test_{uuid4().hex}"
+        self._create(name, self._template)
+        return self._url(name)
+
+    def fresh_sqlite(self, directory: Path) -> str:
+        url = f"sqlite:///{directory}/keyturn.db"
+        asyncio.run(_migrate(url))
+        return url
+
+    def _create(self, name: str, template: str) -> None:
+        with psycopg.connect(self._server_url, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'.encode())
+
+    def _url(self, name: str) -> str:
+        return self._server_url.rpartition("/")[0] + f"/{name}"
+
+
+async def _migrate(url: str) -> None:
+    database = await open_database(url)
+    await database.migrate()
+    await database.close()

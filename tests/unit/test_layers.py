@@ -1,0 +1,39 @@
+"""Data flows one way: producers -> shared <- workers."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FORBIDDEN = {
+    "shared": {"producers", "workers", "dashboard", "tests"},
+    "producers": {"workers", "dashboard", "tests"},
+    "workers": {"producers", "dashboard", "tests"},
+}
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize("package", sorted(FORBIDDEN))
+def test_a_package_imports_only_what_it_may(package: str) -> None:
+    for path in (ROOT / package).rglob("*.py"):
+        if path.is_relative_to(ROOT / "shared/cli"):
+            continue  # it wires the others together
+        tops = {name.partition(".")[0] for name in imports(path)}
+        assert not tops & FORBIDDEN[package], path
+
+
+def test_agents_know_no_store_and_no_lane() -> None:
+    for path in (ROOT / "workers/agent").rglob("*.py"):
+        assert not {name for name in imports(path) if name.startswith(("shared.store", "shared.lane", "redis"))}, path

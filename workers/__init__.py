@@ -1,0 +1,1 @@
+"""From the mailbox to the outbox and back to the outside."""

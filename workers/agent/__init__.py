@@ -1,0 +1,87 @@
+"""The agents: history and mail in, rows and replies out. No Redis, no platform, no SQL."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, cast
+
+from shared.errors import ConfigurationError
+from shared.messages import Entry, Reply, Result, Turn
+
+
+class Agent(Protocol):
+    async def run(self, turn: Turn) -> Result:
+        """Answer the mail. Raise Permanent where trying again cannot help; any other error is tried again."""
+
+
+class FunctionAgent:
+    """A plain function from text to text. A synchronous one runs in a thread of its own, so it blocks nobody else."""
+
+    def __init__(self, function: Callable[[str], str | Awaitable[str]]) -> None:
+        self._function = function
+        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004
+        )
+
+    async def run(self, turn: Turn) -> Result:
+        text = "\n".join(inbound.text for inbound in turn.mail)
+        if self._is_async:
+            answer = await cast("Callable[[str], Awaitable[str]]", self._function)(text)
+        else:
+            answer = await in_thread(cast("Callable[[str], str]", self._function), text)
+        return answered(answer)
+
+
+async def echo(text: str) -> str:
+    return f"echo: {text}"
+
+
+def answered(text: str) -> Result:
+    """One assistant row, and the same text for the chat. An empty answer says nothing."""
+    if not isinstance(text, str):
+        raise TypeError(f"the agent answered {type(text).__name__}, not str")
+    return Result((Entry("assistant", text),), (Reply(text),)) if text else Result()
+
+
+def resolve(name: str) -> Agent:
+    """The agent that a setting names; a ConfigurationError says what is wrong with it."""
+    if name == "echo":
+        return FunctionAgent(echo)
+    module_name, found, attribute = name.partition(":")
+    if not found:
+        raise ConfigurationError(f"AGENT={name}: not a known agent; use echo or module:object")
+    try:
+        target: Any = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(f"AGENT={name}: {error}") from None
+    if hasattr(target, "run"):
+        return cast("Agent", target() if inspect.isclass(target) else target)
+    if callable(target):
+        return FunctionAgent(target)
+    raise ConfigurationError(f"AGENT={name}: neither a function nor an object with run(turn)")
+
+
+async def in_thread(function: Callable[[str], str], text: str) -> str:
+    """Call in a daemon thread: one that hangs past its turn's deadline cannot keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[str] = loop.create_future()
+
+    def settle(outcome: Callable[[], None]) -> None:
+        if not future.done():
+            outcome()
+
+    def call() -> None:
+        try:
+            answer = function(text)
+        except Exception as error:
+            failure = error
+            loop.call_soon_threadsafe(settle, lambda: future.set_exception(failure))
+        else:
+            loop.call_soon_threadsafe(settle, lambda: future.set_result(answer))
+
+    threading.Thread(target=call, name="agent", daemon=True).start()
+    return await future

@@ -1,0 +1,26 @@
+"""What the jobs of one worker process work with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from shared.pipeline import Pipeline
+from workers.agent import Agent
+from workers.delivery import open_senders
+from workers.delivery.deliver import Courier
+from workers.turn import Runner
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    pipe: Pipeline
+    runner: Runner
+    courier: Courier
+
+
+@asynccontextmanager
+async def open_crew(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[Crew]:
+    async with open_senders(pipe) as senders:
+        yield Crew(pipe, Runner(pipe, agent, worker), Courier(pipe, senders))

@@ -1,0 +1,106 @@
+"""Step 10: drain a destination. Parts leave one after another, in order; a failing one holds back those behind it.
+
+`sending` is on disk before the call and the receipt after it. A crash between leaves a row in `sending`: whoever finds it
+knows that it may have arrived, flags it, and sends it again where the platform recognises the key or the policy says so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from shared import log, metrics
+from shared.errors import Ambiguous, RateLimited, Transient, Undeliverable
+from shared.lane import Lease
+from shared.messages import Part, Receipt
+from shared.pipeline import Pipeline
+from workers.delivery import Idempotency, Sender
+
+AT_ONCE = 50  # parts read per look
+
+
+@dataclass(frozen=True, slots=True)
+class Courier:
+    """What a worker process delivers with."""
+
+    pipe: Pipeline
+    senders: Mapping[str, Sender]
+
+
+async def deliver_parts(lease: Lease, courier: Courier) -> None:
+    """Send what this destination waits for, until nothing does, or one part has to wait."""
+    rounds = 0
+    while lease.mail:
+        await lease.begin()
+        parts = await courier.pipe.store.outbox.open_parts(lease.key, AT_ONCE)
+        done = {waiting.seq for waiting in lease.mail}
+        for part in parts:
+            if lease.lost:
+                return
+            wait = await _deliver(part, courier)
+            if wait is not None:
+                await lease.release(delay=wait, spent=False)
+                return
+            done.add(part.id)
+        rounds += 1
+        over = rounds >= courier.pipe.settings.turns_per_lease
+        await lease.acknowledge(sorted(done), limit=AT_ONCE, hand_over=over)
+
+
+async def _deliver(part: Part, courier: Courier) -> timedelta | None:
+    """Send one part to its end. A duration says: not now, and nothing behind it either."""
+    outbox, settings = courier.pipe.store.outbox, courier.pipe.settings
+    platform = part.source.platform
+    sender = courier.senders.get(platform)
+    if sender is None:
+        await _bury(part, courier, "no sender", f"no sender for {platform} is configured")
+        return None
+    if part.sending:
+        metrics.AMBIGUOUS_SEND.labels(platform).inc()
+        await outbox.ambiguous(part)
+        if sender.idempotency is Idempotency.NONE and not settings.resend_ambiguous:
+            await _bury(part, courier, "ambiguous", "an earlier attempt may have arrived")
+            return None
+    if not await outbox.sending(part):
+        return None
+    try:
+        with metrics.STAGE.labels("send").time():
+            receipt = await sender.send(part)
+    except Undeliverable as error:
+        await _bury(part, courier, "refused", str(error))
+        return None
+    except RateLimited as error:
+        await outbox.failed(part, str(error))
+        return error.retry_after
+    except Transient as error:
+        if isinstance(error, Ambiguous):
+            metrics.AMBIGUOUS_SEND.labels(platform).inc()
+            await outbox.ambiguous(part)
+        if part.attempts + 1 >= settings.delivery_max_attempts:
+            await _bury(part, courier, "unreachable", str(error))
+            return None
+        await outbox.failed(part, str(error))
+        log.get().warning(
+            "send failed", destination=str(part.source.platform), part=part.idempotency_key, error=str(error)
+        )
+        return _backoff(part.attempts, settings.backoff_seconds, settings.backoff_max_seconds)
+    await _sent(part, receipt, courier)
+    return None
+
+
+async def _sent(part: Part, receipt: Receipt, courier: Courier) -> None:
+    await courier.pipe.store.outbox.sent(part, receipt.message_id)
+    metrics.DELIVERED.labels(part.source.platform).inc()
+    log.get().info("delivered", part=part.idempotency_key, attempts=part.attempts + 1)
+
+
+async def _bury(part: Part, courier: Courier, reason: str, detail: str) -> None:
+    await courier.pipe.store.outbox.bury(part, reason, detail)
+    metrics.DEAD_LETTER.labels(f"reply {reason}").inc()
+    log.get().error("reply buried", part=part.idempotency_key, reason=reason, detail=detail)
+
+
+def _backoff(attempts: int, first_seconds: float, max_seconds: float) -> timedelta:
+    return timedelta(seconds=min(first_seconds * 2 ** min(attempts, 20), max_seconds) * random.uniform(0.8, 1.2))

@@ -1,0 +1,129 @@
+"""Wakes what should be awake. Several may run at once; nothing's safety depends on it, only progress after a loss.
+
+- keys whose lease or delay has ended, or whose wake is lost       (Redis, as their time comes)
+- wakes that a worker popped and never started                     (Redis, every sweep)
+- journal rows and outbox rows of keys that Redis knows nothing of (SQL, every sweep)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import redis
+
+from shared import keys, log, metrics
+from shared.errors import PipelineError
+from shared.lane import Lane, Recovered
+from shared.lane.wake import queue_key
+from shared.pipeline import Pipeline
+from shared.redis_servers import Server
+
+LOOK_SECONDS = 0.5  # the longest pause between looks at what is due
+AT_ONCE = 500
+STUCK_SECONDS = 3.0  # a popped wake starts within milliseconds; after this its worker is gone
+MAIL_PER_KEY = 100
+
+
+class Housekeeper:
+    def __init__(self, pipe: Pipeline) -> None:
+        self._pipe = pipe
+        self._popped: dict[tuple[str, str], float] = {}  # (queue, job id) -> first seen in its intermediate list
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Look after everything until `stopping` is set."""
+        await asyncio.gather(
+            self._repeat(stopping, self._wake_due, LOOK_SECONDS),
+            self._repeat(stopping, self._sweep, self._pipe.settings.sweep_seconds),
+        )
+
+    async def _repeat(self, stopping: asyncio.Event, look: Callable[[], Awaitable[float]], pause: float) -> None:
+        while not stopping.is_set():
+            wait = pause
+            try:
+                wait = min(pause, await look())
+            except (PipelineError, redis.RedisError, OSError, TimeoutError) as error:
+                log.get().warning("look cut short", error=f"{type(error).__name__}: {error}")
+            try:
+                async with asyncio.timeout(max(wait, 0.01)):
+                    await stopping.wait()
+            except TimeoutError:
+                pass
+
+    async def _wake_due(self) -> float:
+        """Wake the keys whose time has come; say how long until the next one's."""
+        soonest = float("inf")
+        for lane in (self._pipe.turns, self._pipe.deliveries):
+            for server in self._pipe.servers.all:
+                late, next_s = await lane.due(server, AT_ONCE)
+                for key in late:
+                    recovered = await lane.recover(key)
+                    if recovered is not Recovered.NOTHING:
+                        metrics.RECOVERED.labels(lane.name, recovered.name.lower()).inc()
+                    if recovered is Recovered.LEASE_EXPIRED:
+                        metrics.LEASE_LOST.inc()
+                        log.get().warning("lease expired, woken again", lane=lane.name, key=key)
+                soonest = 0 if len(late) == AT_ONCE else min(soonest, next_s)
+        return soonest
+
+    async def _sweep(self) -> float:
+        for lane in (self._pipe.turns, self._pipe.deliveries):
+            for server in self._pipe.servers.all:
+                await self._requeue_stuck(lane, server)
+        await self._wake_journal()
+        await self._wake_outbox()
+        return float("inf")
+
+    async def _requeue_stuck(self, lane: Lane, server: Server) -> None:
+        now = time.monotonic()
+        for partition in self._pipe.servers.partitions_of(server):
+            queue = keys.queue_name(lane.name, partition)
+            found: Any = await server.client.lrange(f"{queue_key(queue)}:intermediate", 0, -1)
+            ids = [id.decode() for id in found]
+            for gone in [seen for seen in self._popped if seen[0] == queue and seen[1] not in ids]:
+                del self._popped[gone]
+            stuck = [id for id in ids if now - self._popped.setdefault((queue, id), now) > STUCK_SECONDS]
+            if stuck:
+                back = await lane.requeue(server, queue, stuck)
+                metrics.RECOVERED.labels(lane.name, "never_started").inc(back)
+                log.get().warning("wakes put back", queue=queue, count=back)
+
+    async def _wake_journal(self) -> None:
+        """Fill the mailboxes of keys that have waiting rows in the journal and nothing in Redis."""
+        after = ""
+        while True:
+            waiting = await self._pipe.store.journal.waiting_keys(
+                after=after, older_than_ms=self._patience_ms, limit=AT_ONCE
+            )
+            if not waiting:
+                return
+            after = waiting[-1]
+            for key, awake in zip(waiting, await self._pipe.turns.awake(waiting), strict=True):
+                if awake:
+                    continue
+                for row in await self._pipe.store.journal.pending(key, after=0, limit=MAIL_PER_KEY):
+                    await self._pipe.turns.put(key, row.seq, row.payload.encode())
+                metrics.RECOVERED.labels("turns", "journal").inc()
+                log.get().warning("woken from the journal", key=key)
+
+    async def _wake_outbox(self) -> None:
+        """Publish outbox rows whose worker died between commit and publishing."""
+        after = ""
+        while True:
+            waiting = await self._pipe.store.outbox.waiting_destinations(
+                after=after, older_than_ms=self._patience_ms, limit=AT_ONCE
+            )
+            if not waiting:
+                return
+            after = waiting[-1][0]
+            awake = await self._pipe.deliveries.awake([destination for destination, _ in waiting])
+            for (destination, first), is_awake in zip(waiting, awake, strict=True):
+                if not is_awake:
+                    await self._pipe.deliveries.put(destination, first, str(first).encode())
+                    metrics.RECOVERED.labels("deliveries", "outbox").inc()
+
+    @property
+    def _patience_ms(self) -> int:
+        return int(self._pipe.settings.sweep_seconds * 1000)

@@ -1,0 +1,22 @@
+"""The functions that RQ may call: this is the allow list. A job that names anything else is refused, whoever enqueued it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from shared.lane import Lease
+from shared.pipeline import DELIVERIES, JOBS, TURNS
+from workers.crew import Crew
+from workers.delivery.deliver import deliver_parts
+from workers.turn import take_turns as run_turns
+
+
+async def take_turns(lease: Lease, crew: Crew) -> None:
+    await run_turns(lease, crew.runner)
+
+
+async def deliver(lease: Lease, crew: Crew) -> None:
+    await deliver_parts(lease, crew.courier)
+
+
+ALLOWED: dict[str, Callable[[Lease, Crew], Awaitable[None]]] = {JOBS[TURNS]: take_turns, JOBS[DELIVERIES]: deliver}

@@ -1,0 +1,80 @@
+"""Step 6: what comes next for a key. The mailbox is only a hint: the journal's numbers decide the order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared import metrics
+from shared.codec import decode_inbound
+from shared.errors import Malformed
+from shared.lane.lease import Waiting
+from shared.messages import Inbound, Mail, Session, Source, State
+from shared.session_key import SessionKey
+from shared.store import Store
+
+FIRST_MAILBOX_SEQ = 10**15  # the journal counts from 1; a mailbox that numbers by itself uses microseconds since 1970
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The mail to run, or None when what waits has ended before; how often it failed; why it cannot be read, if so."""
+
+    session: Session
+    mail: Mail | None
+    failed: int = 0
+    unreadable: str | None = None
+
+
+async def open_mail(key: str, waiting: Waiting, session: Session | None, store: Store) -> Opened:
+    """Find the mail that is next by the journal's count. `session` is the one known from our last commit, if any."""
+    journaled = waiting.seq < FIRST_MAILBOX_SEQ
+    inbound, error = _decoded(waiting)
+    failed = 0
+    if session is None:
+        session, standing = await store.transcript.load(key, inbound.id if inbound is not None else "")
+        if standing is not None:
+            failed = standing.attempts
+            if standing.state != State.PENDING:
+                return Opened(session, None)
+    if not journaled:
+        if inbound is None:
+            await _set_aside(key, waiting, error, store)
+            return Opened(session, None)
+        return Opened(session, Mail(waiting.seq, inbound, journaled=False), failed)
+    if waiting.seq <= session.done_seq:
+        return Opened(session, None)
+    if inbound is not None and waiting.seq == session.done_seq + 1:
+        return Opened(session, Mail(waiting.seq, inbound), failed)
+    return await _from_journal(key, waiting, session, store)
+
+
+async def _from_journal(key: str, waiting: Waiting, session: Session, store: Store) -> Opened:
+    """There is a gap: Redis lost something, or two receivers pushed in another order than they journaled."""
+    rows = await store.journal.pending(key, after=session.done_seq, limit=1)
+    if not rows or rows[0].seq > waiting.seq:  # what waits is no longer pending
+        return Opened(session, None)
+    row = rows[0]
+    try:
+        return Opened(session, Mail(row.seq, decode_inbound(row.payload)), row.attempts)
+    except Malformed as error:
+        return Opened(session, Mail(row.seq, _stand_in(row.id, key)), row.attempts, str(error))
+
+
+async def _set_aside(key: str, waiting: Waiting, error: str, store: Store) -> None:
+    payload = waiting.payload.decode(errors="replace")
+    await store.dead.set_aside("mail", str(waiting.seq), key, "malformed", error, payload)
+    metrics.DEAD_LETTER.labels("malformed").inc()
+
+
+def _decoded(waiting: Waiting) -> tuple[Inbound | None, str]:
+    try:
+        return decode_inbound(waiting.payload), ""
+    except Malformed as error:
+        return None, str(error)
+
+
+def _stand_in(id: str, key: str) -> Inbound:
+    """For a journal row that cannot be read: enough to bury it and to tell the chat."""
+    session_key = SessionKey.parse(key)
+    source = Source(session_key.platform, session_key.chat, session_key.chat_type, session_key.account)
+    return Inbound(id, "", source, "")

@@ -1,0 +1,285 @@
+"""An RQ worker that runs hundreds of wakes at once in one process. The one file that knows how an RQ worker works inside.
+
+RQ's own keyspace is kept: workers, queues, jobs, registries, results, heartbeats, suspend, and the commands stop-job and
+shutdown. Popping is BLMOVE to RQ's intermediate list, so a wake that dies with its worker before it started is found there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import zlib
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import redis
+from rq.suspension import WORKERS_SUSPENDED
+from rq.timeouts import BaseDeathPenalty
+from rq.worker import BaseWorker, WorkerStatus
+
+from shared import log, metrics
+from shared.errors import PipelineError, Unavailable
+from shared.lane import Lane, Lease
+from shared.lane.wake import FAILURE_TTL_SECONDS, Running, called, queue_key, stamp
+from shared.pipeline import JOBS
+from shared.redis_servers import Server
+from workers.crew import Crew
+from workers.jobs import ALLOWED
+
+POP_SECONDS = 2  # a blocking pop ends by itself, never by cancelling: that could strand a wake
+CLAIM_LIMIT = 1  # mail per claim: each message is a turn of its own
+RETRY_SECONDS = 0.5  # between tries while Redis is away
+
+
+class NoDeathPenalty(BaseDeathPenalty):
+    """RQ's signal-based time limit has no place in an event loop; turns have deadlines of their own."""
+
+    def setup_death_penalty(self) -> None: ...
+
+    def cancel_death_penalty(self) -> None: ...
+
+
+class KeyturnWorker(BaseWorker):
+    death_penalty_class = NoDeathPenalty
+
+    def work(self, *_: Any, **__: Any) -> bool:
+        """For `rq worker -w workers.rq_worker.KeyturnWorker -S shared.codec.Serializer QUEUE …`: settings as usual."""
+        from workers.process import work_queues
+
+        work_queues(self)
+        return True
+
+    async def run(self, crew: Crew, server: Server, slots: asyncio.Semaphore, stopping: asyncio.Event) -> None:
+        """Serve this worker's queues on one Redis until `stopping` is set, then drain."""
+        self._crew, self._server, self._slots, self._stopping = crew, server, slots, stopping
+        self._settings = crew.pipe.settings
+        self._running: dict[str, tuple[asyncio.Task[None], Running, Lease | None]] = {}
+        self._suspended = False
+        # RQ and its readers must see a worker as alive for as long as its leases are.
+        self.worker_ttl = max(10, int(self._settings.lease_seconds * 3))
+        await self._register()
+        background = [asyncio.create_task(self._beat()), asyncio.create_task(self._obey())]
+        fetchers = [asyncio.create_task(self._fetch(queue.name)) for queue in self.queues]
+        await stopping.wait()
+        await asyncio.gather(*fetchers)
+        await self._drain()
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        with suppress(redis.RedisError):
+            await asyncio.to_thread(self.register_death)
+
+    # -- popping
+
+    async def _fetch(self, queue: str) -> None:
+        """One blocking connection per partition."""
+        key = queue_key(queue)
+        client = self._server.connect()
+        try:
+            while not self._stopping.is_set():
+                await self._slots.acquire()
+                job_id: Any = None
+                try:
+                    if not self._suspended and not self._stopping.is_set():
+                        async with asyncio.timeout(POP_SECONDS + 5):
+                            job_id = await client.blmove(key, f"{key}:intermediate", POP_SECONDS, "LEFT", "RIGHT")
+                    else:
+                        await asyncio.sleep(RETRY_SECONDS)
+                except (redis.RedisError, OSError, TimeoutError) as error:
+                    log.get().warning("queue not reachable", queue=queue, error=type(error).__name__)
+                    await client.connection_pool.disconnect()
+                    await asyncio.sleep(RETRY_SECONDS)
+                finally:
+                    if job_id is None:
+                        self._slots.release()
+                if job_id is not None:
+                    self._spawn(queue, job_id.decode())
+        finally:
+            await client.aclose()
+
+    def _spawn(self, queue: str, job_id: str) -> None:
+        task = asyncio.create_task(self._run(queue, job_id))
+        task.add_done_callback(lambda _: self._slots.release())
+
+    # -- running
+
+    async def _run(self, queue: str, job_id: str) -> None:
+        """Start a popped wake, claim its key and run its job. Nothing that goes wrong here ends the worker."""
+        lane = self._crew.pipe.lane(queue.rpartition("-")[0])
+        claimed: Lease | Running | None = None
+        try:
+            _, data, claimed = await lane.start(
+                self._server,
+                queue,
+                job_id,
+                worker_key=self.key,
+                worker_name=self.name,
+                heartbeat_ttl_s=self.worker_ttl,
+                limit=CLAIM_LIMIT,
+            )
+            if claimed is None:
+                return
+            lease = claimed if isinstance(claimed, Lease) else None
+            running = lease.running if lease is not None else claimed
+            assert isinstance(running, Running)
+            if (refusal := _refusal(data, lane, lease)) is not None:
+                metrics.FORGED_JOB.inc()
+                log.get().error("forged job refused", job=job_id, queue=queue, reason=refusal)
+                await self._fail(running, f"refused: {refusal}")
+                if lease is not None:
+                    await lease.release(spent=False)
+                return
+            if lease is None:
+                await lane.finish(self._server, running, lane.wakes.result_ttl_s)
+                return
+            await self._hold(lease, lane)
+        except Unavailable as error:
+            log.get().warning("wake put off", job=job_id, queue=queue, error=str(error))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.get().exception("wake failed", job=job_id, queue=queue)
+            with suppress(PipelineError, redis.RedisError, OSError):
+                if isinstance(claimed, Lease):
+                    await self._fail(claimed.running, f"{type(error).__name__}: {error}")
+                    if not claimed.ended:
+                        await claimed.release(delay=self._crew.pipe.settings.lease, spent=True)
+
+    async def _hold(self, lease: Lease, lane: Lane) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        lease.on_lost = task.cancel
+        self._running[lease.running.id] = (task, lease.running, lease)
+        try:
+            await ALLOWED[JOBS[lane.name]](lease, self._crew)
+        except asyncio.CancelledError:
+            if not lease.lost and not lease.stopped and not self._stopping.is_set():
+                raise
+            if not lease.ended:
+                with suppress(PipelineError):
+                    await asyncio.shield(lease.release(spent=False))
+        finally:
+            del self._running[lease.running.id]
+            lane.let_go(lease)
+
+    async def _fail(self, running: Running, reason: str) -> None:
+        """What RQ leaves of a failed job, without calling anything that the job names."""
+        job, results, _, wip, execution, executions, worker = running.names()
+        ended = datetime.now(UTC)
+        exc_string = base64.b64encode(zlib.compress(reason.encode())).decode()
+        pipeline = self._server.client.pipeline(transaction=True)
+        pipeline.hset(job, mapping={"status": "failed", "ended_at": stamp(ended)})
+        pipeline.expire(job, FAILURE_TTL_SECONDS)
+        record: dict[Any, Any] = {
+            "type": 2,
+            "worker_name": self.name,
+            "exc_string": exc_string,
+            "execution_id": running.execution,
+        }
+        record |= {"execution_started_at": running.started.timestamp(), "execution_ended_at": ended.timestamp()}
+        pipeline.xadd(results, record, maxlen=10, approximate=False)
+        pipeline.expire(results, FAILURE_TTL_SECONDS)
+        pipeline.zadd(f"rq:failed:{running.queue}", {running.id: int(ended.timestamp()) + FAILURE_TTL_SECONDS})
+        pipeline.delete(execution)
+        pipeline.zrem(wip, f"{running.id}:{running.execution}")
+        pipeline.zrem(executions, running.execution)
+        pipeline.hincrby(worker, "failed_job_count", 1)
+        await pipeline.execute()
+
+    # -- being a worker in RQ's eyes
+
+    async def _register(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                await asyncio.to_thread(self.register_birth)
+                return
+            except (redis.RedisError, OSError) as error:
+                log.get().warning("not registered yet", error=type(error).__name__)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _beat(self) -> None:
+        """Keep the worker and its running jobs alive in RQ's registries; see whether somebody suspended the workers."""
+        while True:
+            with suppress(redis.RedisError, OSError, TimeoutError, ValueError):
+                async with asyncio.timeout(5):
+                    await self._beat_once()
+            await asyncio.sleep(1)
+
+    async def _beat_once(self) -> None:
+        now = datetime.now(UTC)
+        client = self._server.client
+        exists, suspended = await client.exists(self.key), await client.exists(WORKERS_SUSPENDED)
+        if bool(suspended) != self._suspended:
+            self._suspended = bool(suspended)
+            log.get().info("suspended" if suspended else "resumed")
+        if not exists:  # Redis was flushed, or we were stopped for long
+            await asyncio.to_thread(self.register_birth)
+        busy = WorkerStatus.BUSY if self._running else WorkerStatus.IDLE
+        state = WorkerStatus.SUSPENDED if self._suspended else busy
+        pipeline = client.pipeline(transaction=False)
+        fields: dict[Any, Any] = {"last_heartbeat": stamp(now), "state": str(state)}
+        fields |= {"running": len(self._running), "capacity": self._settings.concurrency}
+        pipeline.hset(self.key, mapping=fields)
+        pipeline.expire(self.key, self.worker_ttl + 60)
+        expires = int(now.timestamp()) + self.worker_ttl
+        for _, running, _ in list(self._running.values()):
+            _, _, _, wip, execution, executions, _ = running.names()
+            pipeline.hset(execution, "last_heartbeat", str(now.timestamp()))
+            pipeline.expire(execution, self.worker_ttl)
+            pipeline.zadd(wip, {f"{running.id}:{running.execution}": expires}, xx=True)
+            pipeline.zadd(executions, {running.execution: expires + 60}, xx=True)
+            pipeline.expire(executions, self.worker_ttl + 60)
+        await pipeline.execute()
+
+    async def _obey(self) -> None:
+        """RQ's commands: shutdown, and stop-job for one wake."""
+        while True:
+            with suppress(redis.RedisError, OSError):
+                client = self._server.connect()
+                async with client.pubsub() as pubsub:
+                    await pubsub.subscribe(self.pubsub_channel_name)
+                    async for message in pubsub.listen():
+                        if message["type"] == "message":
+                            self._command(message["data"])
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _command(self, data: bytes) -> None:
+        try:
+            payload = json.loads(data)
+            command, job_id = payload.get("command"), payload.get("job_id")
+        except (ValueError, AttributeError):
+            log.get().warning("command not understood")
+            return
+        log.get().info("command", command=str(command)[:40])
+        if command == "shutdown":
+            self._stopping.set()
+        elif command == "stop-job" and job_id in self._running:
+            task, _, lease = self._running[job_id]
+            if lease is not None:
+                lease.stopped = True
+            task.cancel()
+
+    async def _drain(self) -> None:
+        """Let running wakes end within the grace time; hand the rest back without spending an attempt."""
+        tasks = [task for task, _, _ in self._running.values()]
+        if tasks:
+            log.get().info("draining", running=len(tasks))
+            await asyncio.wait(tasks, timeout=self._settings.grace_seconds)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _refusal(data: bytes, lane: Lane, lease: Lease | None) -> str | None:
+    """Why this job is none of ours; None when it is."""
+    try:
+        func_name, args = called(data)
+    except ValueError as error:
+        return str(error)
+    if func_name != JOBS[lane.name]:
+        return f"function {func_name!r:.80} is not allowed on {lane.name}"
+    if lease is not None and args != [lease.key]:
+        return "arguments do not match the key"
+    return None

@@ -1,0 +1,187 @@
+"""Steps 4 to 9 of a message's path: lease, load, run, commit, acknowledge.
+
+A crash before the commit leaves the mail where it was; the next holder begins again. A crash after it leaves mail that
+the next holder finds committed and drops. Only the commit decides, and it succeeds once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import uuid4
+
+from shared import log, metrics
+from shared.clock import now_ms
+from shared.errors import AlreadyDone, Permanent, Superseded, Unavailable
+from shared.lane import Lease
+from shared.messages import Entry, Inbound, Mail, Reply, Session, State, Turn
+from shared.pipeline import Pipeline
+from shared.store.transcript import Committed, Ending, Proof
+from workers.agent import Agent
+from workers.opening import Opened, open_mail
+
+COMMIT_RETRY_SECONDS = 0.5
+NOTICE = "Sorry, I could not process your last message. It has been set aside for a person to look at."
+
+
+@dataclass(slots=True)
+class Runner:
+    """What a worker process runs turns with."""
+
+    pipe: Pipeline
+    agent: Agent
+    worker: str
+    # The last attempt at a message runs alone among such: if it brings the process down, no innocent one goes with it.
+    last_chance: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+async def take_turns(lease: Lease, runner: Runner) -> None:
+    """Run a key's waiting turns until it is idle, handed over or another's. Twice for the same mail commits once."""
+    turns = KeyTurns(lease, runner)
+    while lease.mail:
+        waiting = lease.mail[0]
+        try:
+            opened = await open_mail(lease.key, waiting, turns.session, runner.pipe.store)
+            if opened.mail is None:  # it ended before: only the acknowledgement was missing
+                await lease.acknowledge([waiting.seq], limit=1)
+            elif (committed := await turns.take(opened)) is not None:
+                await turns.acknowledge(committed, [opened.mail.seq])
+        except Superseded:
+            metrics.FENCE_REJECTED.inc()
+            log.get().warning("commit refused: the session had moved on", key=lease.key)
+            turns.session = None
+        except AlreadyDone:
+            await lease.acknowledge([waiting.seq], limit=1)
+            turns.session = None
+        if lease.ended:
+            return
+
+
+class KeyTurns:
+    """The turns of one key under one lease. The session is read once and then known from our own commits."""
+
+    def __init__(self, lease: Lease, runner: Runner) -> None:
+        self.lease = lease
+        self.runner = runner
+        self.pipe = runner.pipe
+        self.session: Session | None = None
+        self._done = 0
+        self._claimed_at = now_ms()
+
+    async def take(self, opened: Opened) -> Committed | None:
+        """Run one turn to its commit. None: it failed and the key was given back, or the key is another's by now."""
+        lease, limit = self.lease, self.pipe.settings.max_attempts
+        self.session, mail = opened.session, opened.mail
+        assert mail is not None
+        log.correlation.set(mail.inbound.id)
+        if opened.unreadable is not None:
+            return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), lease.attempts)
+        begun_before = max(lease.attempts - lease.begun, opened.failed)
+        if begun_before >= limit:
+            ending = Ending(State.DEAD, "crashed", f"no attempt of {begun_before} came to an end")
+            return await self._bury(mail, ending, begun_before)
+        if begun_before + 1 < limit or limit == 1:
+            return await self._attempt(mail, begun_before + 1)
+        async with self.runner.last_chance:
+            return await self._attempt(mail, begun_before + 1)
+
+    async def acknowledge(self, committed: Committed, seqs: list[int]) -> None:
+        """Tell delivery and take the next mail, in one round trip. If Redis is away, the housekeeper does both later."""
+        self.session = committed.session
+        self._done += 1
+        over = self._done >= self.pipe.settings.turns_per_lease
+        acknowledge = self.lease.acknowledge(seqs, limit=1, hand_over=over)
+        puts = [self.pipe.deliveries.put(committed.destination, id, str(id).encode()) for id in committed.outbox]
+        with metrics.STAGE.labels("acknowledge").time():
+            outcomes = await asyncio.gather(*puts, acknowledge, return_exceptions=True)
+        self._claimed_at = now_ms()
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _attempt(self, mail: Mail, attempt: int) -> Committed | None:
+        lease, pipe, session = self.lease, self.pipe, self.session
+        assert session is not None
+        if not await lease.begin():
+            lease.lose()
+            return None
+        if attempt > 1:
+            metrics.REDELIVERED.inc()
+        turn = Turn(f"turn_{uuid4().hex}", lease.key, session.id, session.history, (mail.inbound,), attempt)
+        started_at = now_ms()
+        try:
+            with metrics.STAGE.labels("agent").time():
+                async with asyncio.timeout(pipe.settings.turn_timeout_seconds):
+                    result = await self.runner.agent.run(turn)
+        except asyncio.CancelledError:
+            if not lease.lost:
+                delay = self._backoff(attempt) if lease.stopped else timedelta(0)
+                await asyncio.shield(lease.release(delay=delay, spent=lease.stopped))
+            raise
+        except Unavailable as error:
+            log.get().warning("turn put off", key=lease.key, error=str(error))
+            await lease.release(delay=self._backoff(1), spent=False)
+            return None
+        except Exception as error:
+            return await self._failed(mail, attempt, error)
+        entries = (_user_entry(mail.inbound), *result.entries)
+        proof = Proof(turn.id, self.runner.worker, attempt, self._claimed_at, started_at)
+        committed = await self._commit(mail, entries, result.replies, Ending(), proof)
+        metrics.TURNS.labels("answered").inc()
+        log.get().info("answered", key=lease.key, turn=turn.id, attempt=attempt, ms=now_ms() - started_at)
+        return committed
+
+    async def _failed(self, mail: Mail, attempt: int, error: Exception) -> Committed | None:
+        """Try again later without holding a worker, or set the message aside and go on with the next."""
+        reason = (
+            "refused" if isinstance(error, Permanent) else "timeout" if isinstance(error, TimeoutError) else "error"
+        )
+        detail = f"{type(error).__name__}: {error}"[:500]
+        log.get().warning("turn failed", key=self.lease.key, reason=reason, error=type(error).__name__, attempt=attempt)
+        if attempt >= self.pipe.settings.max_attempts or isinstance(error, Permanent):
+            return await self._bury(mail, Ending(State.DEAD, reason, detail), attempt)
+        metrics.TURNS.labels("failed").inc()
+        if mail.journaled:
+            await self.pipe.store.journal.count_attempt(mail.inbound.id, attempt, detail)
+        await self.lease.release(delay=self._backoff(attempt), spent=True)
+        return None
+
+    async def _bury(self, mail: Mail, ending: Ending, attempts: int) -> Committed:
+        """Make the message a dead letter and tell the chat, once: both in the one commit."""
+        proof = Proof(f"turn_{uuid4().hex}", self.runner.worker, attempts, self._claimed_at, now_ms())
+        committed = await self._commit(mail, (), (Reply(NOTICE),), ending, proof)
+        metrics.DEAD_LETTER.labels(ending.reason).inc()
+        metrics.TURNS.labels("dead").inc()
+        log.get().error("dead letter", key=self.lease.key, reason=ending.reason, attempts=attempts)
+        return committed
+
+    async def _commit(
+        self, mail: Mail, entries: tuple[Entry, ...], replies: tuple[Reply, ...], ending: Ending, proof: Proof
+    ) -> Committed:
+        """Commit, waiting for a database that is away while the key is ours: the agent's work is not thrown away."""
+        session, key = self.session, self.lease.key
+        assert session is not None
+        with metrics.STAGE.labels("commit").time():
+            while True:
+                try:
+                    commit = self.pipe.store.transcript.commit
+                    return await commit(session, key, (mail,), entries, replies, ending, proof)
+                except Unavailable as error:
+                    if self.lease.lost:
+                        raise
+                    log.get().warning("commit waits for the database", key=key, error=str(error))
+                    await asyncio.sleep(COMMIT_RETRY_SECONDS)
+
+    def _backoff(self, attempt: int) -> timedelta:
+        settings = self.pipe.settings
+        return timedelta(seconds=min(settings.backoff_seconds * 2 ** (attempt - 1), settings.backoff_max_seconds))
+
+
+def _user_entry(inbound: Inbound) -> Entry:
+    data: dict[str, object] = {}
+    if inbound.media:
+        data["media"] = inbound.media
+    if inbound.source.user_name:
+        data["sender"] = inbound.source.user_name
+    return Entry("user", inbound.text, inbound.id, data)
