@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
+import redis
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
@@ -12,6 +14,10 @@ from shared.errors import Denied, MailboxFull, Malformed, PipelineError, Unavail
 from shared.settings import Settings
 
 RETRY_AFTER_SECONDS = 5
+LINGER_SECONDS = 5.0  # how long, and for how many bytes, a refused sender may go on sending
+LINGER_BYTES = 32 * 1024 * 1024
+
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class TooLarge(PipelineError):
@@ -22,20 +28,40 @@ class TooSlow(PipelineError):
     """The body did not arrive in time."""
 
 
+class Broken(PipelineError):
+    """The sender went away before its body was complete."""
+
+
 _ANSWERS: dict[type[Exception], tuple[int, str]] = {
     Denied: (401, "not authorised"),
     Malformed: (422, ""),
     TooLarge: (413, "too large"),
     TooSlow: (408, "too slow"),
+    Broken: (400, "incomplete"),
     MailboxFull: (429, "too many messages are waiting in this chat"),
     Unavailable: (503, "temporarily unavailable"),
+    redis.RedisError: (503, "temporarily unavailable"),
 }
+
+
+def answering(endpoint: Endpoint) -> Endpoint:
+    """The endpoint with its errors turned into answers here: past this point a server would print a stack trace."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except Exception as error:
+            return await _refuse(request, error)
+
+    return answer
 
 
 async def read_body(request: Request, settings: Settings) -> bytes:
     """The raw bytes of a request: TooLarge by its header or while reading, TooSlow when it drips."""
     declared = request.headers.get("content-length", "0")
-    if not declared.isdigit() or int(declared) > settings.max_body_bytes:
+    if not (declared.isascii() and declared.isdigit() and len(declared) < 20):
+        raise TooLarge
+    if int(declared) > settings.max_body_bytes:
         raise TooLarge
     chunks, size = [], 0
     try:
@@ -48,19 +74,46 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     except TimeoutError:
         raise TooSlow from None
     except ClientDisconnect:
-        raise TooSlow from None
+        raise Broken from None
     return b"".join(chunks)
 
 
-async def answer_error(request: Request, error: Exception) -> Response:
-    """One log line and one short answer; never a stack trace, never a secret."""
+def refusal(request: Request, status: int, text: str, reason: str, **about: str) -> Response:
+    """One log line and one short answer."""
+    metrics.REFUSED.labels(reason).inc()
+    log.get().warning("request refused", path=request.url.path[:200], status=status, reason=reason, **about)
+    headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if status in (429, 503) else None
+    return JSONResponse({"error": text}, status, headers)
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Never a stack trace, never a secret; an error that nobody expected is told to the log alone."""
+    reason = type(error).__name__.lower()
     status, text = next((a for kind, a in _ANSWERS.items() if isinstance(error, kind)), (500, "internal error"))
-    metrics.REFUSED.labels(type(error).__name__.lower()).inc()
     if status == 500:
-        log.get().error("request failed", path=request.url.path, error=type(error).__name__, exc_info=error)
+        metrics.REFUSED.labels(reason).inc()
+        log.get().error("request failed", path=request.url.path[:200], error=reason, exc_info=error)
+        response: Response = JSONResponse({"error": text}, status)
     else:
-        log.get().warning("request refused", path=request.url.path, status=status, reason=type(error).__name__)
-    headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if status in (429, 503) else {}
-    if status in (408, 413):
-        headers["connection"] = "close"
-    return JSONResponse({"error": text or str(error)}, status, headers)
+        response = refusal(request, status, text or str(error), reason, detail=str(error)[:200])
+    if isinstance(error, TooSlow) or not await _heard_out(request):
+        response.headers["connection"] = "close"
+    return response
+
+
+async def _heard_out(request: Request) -> bool:
+    """Read away what is still being sent, within limits: a sender cut off in the middle would not see our answer."""
+    if "expect" in request.headers:
+        return False  # it asks before it sends
+    size = 0
+    try:
+        async with asyncio.timeout(LINGER_SECONDS):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > LINGER_BYTES:
+                    return False
+    except (TimeoutError, ClientDisconnect):
+        return False
+    except RuntimeError:  # it was all read before
+        return True
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,30 +13,36 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from producers import http
 from producers.api import Api
-from producers.http import answer_error
 from producers.webhook.webhook import WebhookReceiver
 from shared import metrics, signing
-from shared.errors import PipelineError, Unavailable
+from shared.errors import PipelineError
 from shared.gauges import render_gauges
 from shared.pipeline import Pipeline
+
+LOOK_SECONDS = 8.0  # how long a store may take before a health route goes on without it
 
 
 def build_app(pipe: Pipeline) -> Starlette:
     """Routes for what the settings configure: a receiver without its secret is not there at all."""
-    api, health = Api(pipe), Health(pipe)
+    health = Health(pipe)
     routes = [
-        Route("/healthz", health.live),
-        Route("/readyz", health.ready),
-        Route("/metrics", health.metrics),
-        Route("/v1/messages", api.post_message, methods=["POST"]),
-        Route("/v1/messages/{id}", api.get_message),
-        Route("/v1/sessions/{key:path}/events", api.follow),
+        _route("/healthz", health.live),
+        _route("/readyz", health.ready),
+        _route("/metrics", health.metrics),
     ]
+    if pipe.settings.api.enabled is not False:
+        api = Api(pipe)
+        routes += [
+            _route("/v1/messages", api.post_message, "POST"),
+            _route("/v1/messages/{id}", api.get_message),
+            _route("/v1/sessions/{key:path}/events", api.follow),
+        ]
     if pipe.settings.webhook.secrets and pipe.settings.webhook.enabled is not False:
         receiver = WebhookReceiver(pipe, [signing.decode_secret(secret) for secret in pipe.settings.webhook.secrets])
-        routes.append(Route("/webhooks/webhook", receiver.receive, methods=["POST"]))
-    handlers: dict[Any, Any] = {PipelineError: answer_error, Exception: answer_error, HTTPException: _http_error}
+        routes.append(_route("/webhooks/webhook", receiver.receive, "POST"))
+    handlers: dict[Any, Any] = {HTTPException: _no_route}
     return Starlette(routes=routes, exception_handlers=handlers, lifespan=_no_lifespan)
 
 
@@ -48,23 +55,38 @@ class Health:
 
     async def ready(self, _: Request) -> Response:
         """Red while a store is away, though messages may still be accepted: see the table in ARCHITECTURE.md."""
-        redis_up = all([await server.ping() for server in self._pipe.servers.all])
-        try:
-            await self._pipe.store.backlog()
-            database_up = True
-        except Unavailable:
-            database_up = False
-        checks = {"redis": "up" if redis_up else "down", "database": "up" if database_up else "down"}
-        return JSONResponse({"ready": redis_up and database_up, **checks}, 200 if redis_up and database_up else 503)
+        *redis_up, database_up = await asyncio.gather(
+            *(server.ping() for server in self._pipe.servers.all), self._database_up()
+        )
+        checks = {"redis": "up" if all(redis_up) else "down", "database": "up" if database_up else "down"}
+        ready = all(redis_up) and database_up
+        return JSONResponse({"ready": ready, **checks}, 200 if ready else 503)
 
     async def metrics(self, _: Request) -> Response:
-        return PlainTextResponse(
-            metrics.render() + await render_gauges(self._pipe), media_type="text/plain; version=0.0.4"
-        )
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                gauges = await render_gauges(self._pipe)
+        except TimeoutError:
+            gauges = b""
+        return PlainTextResponse(metrics.render() + gauges, media_type="text/plain; version=0.0.4")
+
+    async def _database_up(self) -> bool:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._pipe.store.backlog()
+        except (PipelineError, TimeoutError):
+            return False
+        return True
 
 
-async def _http_error(_: Request, error: HTTPException) -> Response:
-    return JSONResponse({"error": error.detail.lower()}, error.status_code, error.headers)
+def _route(path: str, endpoint: http.Endpoint, method: str = "GET") -> Route:
+    return Route(path, http.answering(endpoint), methods=[method])
+
+
+async def _no_route(request: Request, error: HTTPException) -> Response:
+    response = http.refusal(request, error.status_code, error.detail.lower(), "no route")
+    response.headers.update(error.headers or {})
+    return response
 
 
 @asynccontextmanager

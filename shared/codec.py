@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from hashlib import blake2b
 from typing import Any
 
@@ -12,7 +11,6 @@ from shared.errors import Malformed
 from shared.messages import Inbound, Media, Source
 
 WIRE_VERSION = 1
-_NEEDED = {"platform", "chat", "chat_type", "account"}
 
 
 class Serializer:
@@ -29,41 +27,85 @@ class Serializer:
 
 def message_id(platform: str, account: str, event_id: str) -> str:
     """The id of the inbound that this platform event becomes, however often it is delivered."""
-    digest = blake2b(orjson.dumps([platform, account, event_id]), digest_size=15)
+    digest = blake2b(_dumps([platform, account, event_id]), digest_size=15)
     return f"in_{digest.hexdigest()}"
 
 
 def encode_inbound(inbound: Inbound) -> bytes:
-    return orjson.dumps({"v": WIRE_VERSION, "inbound": inbound})
+    """The record of an inbound; Malformed for text that is not Unicode, such as half a surrogate pair."""
+    return _dumps({"v": WIRE_VERSION, "inbound": inbound})
 
 
 def decode_inbound(data: bytes | str) -> Inbound:
     """The inbound in `data`; Malformed, with the reason, for garbage and for versions from the future."""
     try:
         record = orjson.loads(data)
-        if not isinstance(record, dict) or record.get("v") != WIRE_VERSION:
-            raise Malformed(f"wire version {record.get('v') if isinstance(record, dict) else None!r:.20} is not known")
-        fields = record["inbound"]
-        fields["source"] = decode_source(fields["source"])
-        fields["media"] = decode_media(fields["media"])
-        return Inbound(**fields)
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+    except orjson.JSONDecodeError:
+        raise Malformed("not an inbound: not JSON") from None
+    if not isinstance(record, dict):
+        raise Malformed("not an inbound: not an object")
+    version = record.get("v")
+    if type(version) is not int or version != WIRE_VERSION:
+        raise Malformed(f"wire version {version!r:.20} is not known")
+    try:
+        fields = dict(record["inbound"])
+        source, media = decode_source(fields.pop("source")), decode_media(fields.pop("media"))
+        inbound = Inbound(source=source, media=media, **fields)
+    except (KeyError, TypeError, ValueError) as error:
         raise Malformed(f"not an inbound: {type(error).__name__}") from None
+    _check(inbound, "inbound", _INBOUND)
+    return inbound
 
 
 def encode_text(value: Any) -> str:
     """JSON for a text column; dataclasses become objects."""
-    return orjson.dumps(value).decode()
+    return _dumps(value).decode()
 
 
 def decode_source(fields: Any) -> Source:
-    source = Source(**fields)
-    for field in dataclasses.fields(source):
-        value = getattr(source, field.name)
-        if not isinstance(value, str) and not (value is None and field.name not in _NEEDED):
-            raise Malformed(f"source.{field.name} is not text")
+    """The source in a decoded record; Malformed where a field is missing, unknown or of the wrong kind."""
+    try:
+        source = Source(**fields)
+    except TypeError:
+        raise Malformed("the fields of a source are others") from None
+    _check(source, "source", _SOURCE)
     return source
 
 
 def decode_media(items: Any) -> tuple[Media, ...]:
-    return tuple(Media(**item) for item in items)
+    """The media in a decoded record; Malformed where they are something else."""
+    try:
+        media = tuple(Media(**item) for item in items)
+    except TypeError:
+        raise Malformed("the fields of media are others") from None
+    for item in media:
+        _check(item, "media", _MEDIA)
+    return media
+
+
+_TEXT, _MAYBE_TEXT = (str,), (str, type(None))
+_INBOUND: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("id", "event_id", "text"), _TEXT),
+    "reply_to": _MAYBE_TEXT,
+    "mentioned": (bool,),
+    "sent_at": (int, type(None)),
+    "received_at": (int,),
+}
+_SOURCE: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("platform", "chat", "chat_type", "account"), _TEXT),
+    **dict.fromkeys(("user", "user_alt", "thread", "scope", "chat_name", "user_name", "topic"), _MAYBE_TEXT),
+}
+_MEDIA: dict[str, tuple[type, ...]] = {"url": _TEXT, "type": _MAYBE_TEXT, "name": _MAYBE_TEXT}
+
+
+def _check(value: Any, what: str, kinds: dict[str, tuple[type, ...]]) -> None:
+    for name, allowed in kinds.items():
+        if type(getattr(value, name)) not in allowed:
+            raise Malformed(f"{what}.{name} is of the wrong kind")
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise Malformed(f"cannot be written as JSON: {error!s:.80}") from None

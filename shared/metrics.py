@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -31,6 +34,10 @@ def render() -> bytes:
     """The text that Prometheus reads."""
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return generate_latest()
+    for path in Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).glob("*.db"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size == 0 and time.time() - path.stat().st_mtime > 1:
+                path.unlink()  # its process was killed between creating and filling it; reading it would fail
     registry = CollectorRegistry()
     MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     return generate_latest(registry)

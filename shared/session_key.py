@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import quote, unquote
@@ -10,7 +11,8 @@ from urllib.parse import quote, unquote
 from shared.errors import Malformed
 from shared.messages import CHAT_TYPES, Source
 
-ID_LIMIT = 256  # characters; the longest platform id known is a Matrix room id of 255 bytes
+ID_LIMIT = 256  # bytes; the longest platform id known is a Matrix room id of 255
+TEXT_LIMIT = 2000  # characters of a whole key; PostgreSQL indexes nothing longer than 2,704 bytes
 _SAFE = "-_.~@+!,;"  # readable, and meaning nothing to us, to Redis patterns or to URLs
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")
 _TAGS = ("s", "t", "u", "a")  # scope, thread, user, alternative user id: typed, so a thread 42 is not a user 42
@@ -86,10 +88,14 @@ class SessionKey:
             raise Malformed("agent and platform names are lower-case words")
         if self.chat_type not in CHAT_TYPES:
             raise Malformed(f"no such chat type: {self.chat_type!r:.40}")
-        if not self.chat or (self.user is not None and self.user_alt is not None):
-            raise Malformed("a session key has a chat and at most one user id")
+        if self.user is not None and self.user_alt is not None:
+            raise Malformed("a session key has at most one user id")
+        if "" in (self.chat, self.scope, self.thread, self.user, self.user_alt):
+            raise Malformed("an id is not empty: what a key lacks is None")
         for id_ in (self.account, self.chat, self.scope, self.thread, self.user, self.user_alt):
             check_id(id_)
+        if len(self._text) > TEXT_LIMIT:
+            raise Malformed("the ids are too long together")
 
     def __str__(self) -> str:
         return self._text
@@ -105,41 +111,56 @@ class SessionKey:
 
 
 def seed_form(
-    source: Source, *, profile: str | None = None, group_per_user: bool = True, thread_per_user: bool = False
+    source: Source,
+    *,
+    profile: str | None = None,
+    group_per_user: bool = True,
+    thread_per_user: bool = False,
+    aliases: Mapping[str, str] | None = None,
 ) -> str:
-    """The older gateways' key for `source`: for import and display only, because different conversations can share it."""
+    """The older gateways' key for `source`: for import and display only, because different conversations can share it.
+
+    `aliases` are the other numbers under which WhatsApp knows a person, as its bridge wrote them down.
+    """
     agent = "main" if profile in (None, "", "default") else "main~" if profile == "main" else profile
-    parts: list[str | None] = [f"agent:{agent}:{source.platform}:{source.chat_type}"]
-    participant = source.user_alt or source.user
+    scope = source.scope if source.platform == "slack" else None  # a Discord guild was never in the key
+    chat, user = source.chat, source.user_alt or source.user
+    if source.platform == "whatsapp":
+        user = _one_number(user, aliases or {}) if user else user
+        chat = _one_number(chat, aliases or {}) if source.chat_type == "dm" else chat
     if source.chat_type == "dm":
-        chat = _bare_number(source)
-        if chat:
-            parts += [source.scope, chat, source.thread]
-        else:
-            parts += [source.scope, participant, source.thread]
+        parts = [scope, chat or user, source.thread]
     else:
-        per_user = thread_per_user if source.thread else group_per_user
-        parts += [source.scope, source.chat, source.thread, participant if per_user else None]
-    return ":".join(part for part in parts if part)
+        per_user = group_per_user and (thread_per_user or not source.thread)
+        parts = [scope, chat, source.thread, user if per_user else None]
+    return ":".join([f"agent:{agent}:{source.platform}:{source.chat_type}", *(part for part in parts if part)])
 
 
 def check_id(value: str | None) -> None:
     """Malformed unless `value` is an id that every store of ours keeps as it is."""
     if value is None:
         return
-    if len(value) > ID_LIMIT:
-        raise Malformed(f"an id of {len(value)} characters is too long")
     try:
-        value.encode()
+        size = len(value.encode())
     except UnicodeEncodeError:
         raise Malformed("an id is not valid Unicode") from None
+    if size > ID_LIMIT:
+        raise Malformed(f"an id of {size} bytes is too long")
 
 
-def _bare_number(source: Source) -> str:
-    """WhatsApp names one person by several jids; the older gateway kept the number only."""
-    if source.platform == "whatsapp" and source.chat.endswith(("@s.whatsapp.net", "@lid")):
-        return source.chat.partition("@")[0]
-    return source.chat
+def _one_number(jid: str, aliases: Mapping[str, str]) -> str:
+    """WhatsApp names one person by several jids; the older gateway kept the shortest number that it knew."""
+    known: list[str] = []
+    number: str | None = _bare(jid)
+    while number and number not in known:
+        known.append(number)
+        number = _bare(aliases.get(number, ""))
+    return min(known, key=lambda alias: (len(alias), alias), default="")
+
+
+def _bare(jid: str) -> str:
+    """The number in `+number:device@server`."""
+    return jid.removeprefix("+").partition("@")[0].partition(":")[0]
 
 
 def _escape(value: str) -> str:

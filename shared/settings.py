@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,12 +15,14 @@ from pydantic_settings import (
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
 from shared.errors import ConfigurationError
 
 PREFIX = "KEYTURN_"
+KEY_LENGTH = 8  # of a bearer key, at least: an empty one would let everybody in
 
 
 def _listed(value: Any) -> Any:
@@ -39,7 +42,7 @@ Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_listed)]
 class Platform(BaseModel):
     """What every platform block has."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     enabled: bool | None = None
     """Unset: on when its secrets are there. True without them: the process refuses to start."""
@@ -56,7 +59,7 @@ class Webhook(Platform):
 
     secrets: Secrets = ()
     """`whsec_…` secrets. Any of them verifies a request, the first signs the callbacks; list two to rotate."""
-    callback_url: str | None = None
+    callback_url: str | None = Field(default=None, repr=False)
     """Where replies are posted. Unset: replies stay readable through the API only."""
     callback_timeout_seconds: float = Field(default=15, gt=0)
     """How long a callback may take before it counts as unanswered."""
@@ -78,6 +81,7 @@ class Settings(BaseSettings):
         extra="forbid",
         use_attribute_docstrings=True,
         frozen=True,
+        allow_inf_nan=False,
     )
 
     redis_url: SecretStr | None = None
@@ -162,6 +166,12 @@ class Settings(BaseSettings):
             raise ValueError("BACKOFF_SECONDS must not exceed BACKOFF_MAX_SECONDS")
         if self.webhook.enabled and not self.webhook.secrets:
             raise ValueError("WEBHOOK__ENABLED needs WEBHOOK__SECRETS: a receiver without its secret does not start")
+        if self.webhook.callback_url and not self.webhook.secrets:
+            raise ValueError("WEBHOOK__CALLBACK_URL needs WEBHOOK__SECRETS: callbacks are signed")
+        if self.api.enabled and not self.api.keys:
+            raise ValueError("API__ENABLED needs API__KEYS")
+        if any(len(key.get_secret_value()) < KEY_LENGTH for key in self.api.keys):
+            raise ValueError(f"API__KEYS: a key has at least {KEY_LENGTH} characters")
         return self
 
     @property
@@ -181,18 +191,16 @@ class Settings(BaseSettings):
 
     def redis_urls(self) -> tuple[str, ...]:
         """The Redis servers in force; a ConfigurationError where none is named and none was started."""
-        if self.redis_url is None:
+        listed = self.redis_url.get_secret_value().split(",") if self.redis_url is not None else []
+        urls = tuple(url.strip() for url in listed if url.strip())
+        if not urls:
             raise ConfigurationError("no Redis: set KEYTURN_REDIS_URL, or start `keyturn up` in this directory")
-        return tuple(url.strip() for url in self.redis_url.get_secret_value().split(",") if url.strip())
+        return urls
 
 
 def load(**overrides: Any) -> Settings:
     """Settings from the environment, .env and keyturn.toml; a ConfigurationError says what is wrong, without values."""
-    unknown = sorted(
-        name
-        for name in os.environ
-        if name.startswith(PREFIX) and name.removeprefix(PREFIX).partition("__")[0].lower() not in Settings.model_fields
-    )
+    unknown = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and not _is_known(name))
     if unknown:
         raise ConfigurationError(f"unknown settings in the environment: {', '.join(unknown)}")
     try:
@@ -200,3 +208,14 @@ def load(**overrides: Any) -> Settings:
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors()]
         raise ConfigurationError("; ".join(lines)) from None
+    except SettingsError as error:  # a block written as JSON, and not well
+        raise ConfigurationError(str(error)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"keyturn.toml: {error}") from None
+
+
+def _is_known(name: str) -> bool:
+    """Whether a variable names a setting; what a block holds is checked with the block."""
+    field, nested, _ = name.lower().removeprefix(PREFIX.lower()).partition("__")
+    known = Settings.model_fields.get(field)
+    return known is not None and (not nested or isinstance(known.default, Platform))

@@ -1,13 +1,24 @@
-"""What happened to one message, stage by stage."""
+"""What happened to one message, stage by stage, and where it is now."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
+
+import orjson
 
 from shared import keys
 from shared.clock import iso
-from shared.messages import State
+from shared.codec import decode_source
+from shared.errors import Unavailable
+from shared.lane import Lane
+from shared.lane.operator import look
+from shared.messages import Destination, State
 from shared.pipeline import Pipeline
+from shared.store.database import Row
+
+UNSENT = ("pending", "sending")
+_PART = ("ordinal", "state", "attempts", "ambiguous", "receipt", "reason")
 
 
 async def trace(pipe: Pipeline, id: str) -> dict[str, Any] | None:
@@ -17,13 +28,11 @@ async def trace(pipe: Pipeline, id: str) -> dict[str, Any] | None:
         return await _unjournaled(pipe, id)
     turn = await pipe.store.transcript.turn(row["turn_id"]) if row["turn_id"] else None
     parts = await pipe.store.outbox.of_turn(row["turn_id"]) if row["turn_id"] else []
-    timings = {"received": row["received_at"]}
-    if turn is not None:
-        timings |= {"claimed": turn["claimed_at"], "started": turn["started_at"], "committed": turn["committed_at"]}
-    for part in parts:
-        for stage in ("sending", "sent"):
-            if part[f"{stage}_at"] is not None:
-                timings[stage] = part[f"{stage}_at"]
+    stages = _stages(row, turn, parts)
+    timings: dict[str, str] = {}
+    for stage in stages:  # of several parts, the first begins the sending and the last ends it
+        if stage["stage"] != "sending" or "sending" not in timings:
+            timings[stage["stage"]] = stage["at"]
     return {
         "id": row["id"],
         "event_id": row["event_id"],
@@ -34,13 +43,50 @@ async def trace(pipe: Pipeline, id: str) -> dict[str, Any] | None:
         "turn_id": row["turn_id"],
         "attempts": row["attempts"],
         "reason": row["reason"],
-        "timings": {stage: iso(at) for stage, at in timings.items()},
-        "stages": [(stage, at) for stage, at in timings.items()],
+        "timings": timings,
+        "stages": stages,
         "worker": turn["worker"] if turn is not None else None,
-        "parts": [
-            {name: part[name] for name in ("ordinal", "state", "attempts", "ambiguous", "reason")} for part in parts
-        ],
+        "parts": [{**{name: part[name] for name in _PART}, "destination": _destination(part)} for part in parts],
     }
+
+
+async def whereabouts(pipe: Pipeline, found: dict[str, Any]) -> dict[str, Any]:
+    """What Redis knows now of a traced message that has not come to its end: by lane, how its key stands."""
+    now: dict[str, Any] = {}
+    if found["state"] == State.PENDING and found["session_key"] is not None:
+        now["turns"] = await _standing(pipe.turns, found["session_key"])
+    for part in found["parts"]:
+        if part["state"] in UNSENT:
+            now["deliveries"] = await _standing(pipe.deliveries, part["destination"])
+    return now
+
+
+async def _standing(lane: Lane, key: str) -> dict[str, Any]:
+    try:
+        return asdict(await look(lane, key))
+    except Unavailable as error:
+        return {"lane": lane.name, "key": key, "state": "unknown", "reason": str(error)}
+
+
+def _stages(row: Row, turn: Row | None, parts: list[Row]) -> list[dict[str, Any]]:
+    """Each stage passed, in order, with the milliseconds since the one before."""
+    passed: list[tuple[str, int, int | None]] = [("received", row["received_at"], None)]
+    if turn is not None:
+        passed += [(stage, turn[f"{stage}_at"], None) for stage in ("claimed", "started", "committed")]
+    for part in parts:
+        for stage in ("sending", "sent"):
+            if part[f"{stage}_at"] is not None:
+                passed.append((stage, part[f"{stage}_at"], part["ordinal"]))
+    before: list[int | None] = [None, *(at for _, at, _ in passed)]
+    return [
+        {"stage": stage, "part": ordinal, "at": iso(at), "ms": at - last if last is not None else None}
+        for (stage, at, ordinal), last in zip(passed, before, strict=False)
+    ]
+
+
+def _destination(part: Row) -> str:
+    source = decode_source(orjson.loads(part["payload"])["source"])
+    return str(Destination(source.platform, source.account, source.chat))
 
 
 async def _unjournaled(pipe: Pipeline, id: str) -> dict[str, Any] | None:

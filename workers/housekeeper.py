@@ -30,7 +30,7 @@ MAIL_PER_KEY = 100
 class Housekeeper:
     def __init__(self, pipe: Pipeline) -> None:
         self._pipe = pipe
-        self._popped: dict[tuple[str, str], float] = {}  # (queue, job id) -> first seen in its intermediate list
+        self._popped: dict[tuple[str, bytes], float] = {}  # (queue, job id) -> first seen in its intermediate list
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Look after everything until `stopping` is set."""
@@ -80,8 +80,7 @@ class Housekeeper:
         now = time.monotonic()
         for partition in self._pipe.servers.partitions_of(server):
             queue = keys.queue_name(lane.name, partition)
-            found: Any = await server.client.lrange(f"{queue_key(queue)}:intermediate", 0, -1)
-            ids = [id.decode() for id in found]
+            ids: Any = await server.client.lrange(f"{queue_key(queue)}:intermediate", 0, -1)  # anybody's bytes
             for gone in [seen for seen in self._popped if seen[0] == queue and seen[1] not in ids]:
                 del self._popped[gone]
             stuck = [id for id in ids if now - self._popped.setdefault((queue, id), now) > STUCK_SECONDS]

@@ -11,7 +11,7 @@ import base64
 import json
 import zlib
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import redis
@@ -30,6 +30,7 @@ from workers.jobs import ALLOWED
 
 POP_SECONDS = 2  # a blocking pop ends by itself, never by cancelling: that could strand a wake
 CLAIM_LIMIT = 1  # mail per claim: each message is a turn of its own
+PUT_OFF = timedelta(seconds=1)  # for a key whose database does not answer
 RETRY_SECONDS = 0.5  # between tries while Redis is away
 
 
@@ -56,6 +57,7 @@ class KeyturnWorker(BaseWorker):
         self._crew, self._server, self._slots, self._stopping = crew, server, slots, stopping
         self._settings = crew.pipe.settings
         self._running: dict[str, tuple[asyncio.Task[None], Running, Lease | None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()  # also those that have not started their wake yet
         self._suspended = False
         # RQ and its readers must see a worker as alive for as long as its leases are.
         self.worker_ttl = max(10, int(self._settings.lease_seconds * 3))
@@ -95,21 +97,35 @@ class KeyturnWorker(BaseWorker):
                     if job_id is None:
                         self._slots.release()
                 if job_id is not None:
-                    self._spawn(queue, job_id.decode())
+                    self._spawn(queue, job_id)
         finally:
             await client.aclose()
 
-    def _spawn(self, queue: str, job_id: str) -> None:
+    def _spawn(self, queue: str, job_id: bytes) -> None:
         task = asyncio.create_task(self._run(queue, job_id))
-        task.add_done_callback(lambda _: self._slots.release())
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned_ended)
+
+    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._slots.release()
 
     # -- running
 
-    async def _run(self, queue: str, job_id: str) -> None:
+    async def _run(self, queue: str, popped: bytes) -> None:
         """Start a popped wake, claim its key and run its job. Nothing that goes wrong here ends the worker."""
         lane = self._crew.pipe.lane(queue.rpartition("-")[0])
+        job_id = popped.decode(errors="replace")
         claimed: Lease | Running | None = None
         try:
+            if job_id.encode() != popped:
+                metrics.FORGED_JOB.inc()
+                log.get().error("forged job refused", job=job_id[:40], queue=queue, reason="its id is not text")
+                await self._server.client.lrem(f"{queue_key(queue)}:intermediate", 1, popped)  # type: ignore[arg-type]
+                return
+            if self._stopping.is_set():  # popped while the worker was told to stop: another may have it
+                await lane.requeue(self._server, queue, [job_id])
+                return
             _, data, claimed = await lane.start(
                 self._server,
                 queue,
@@ -137,6 +153,9 @@ class KeyturnWorker(BaseWorker):
             await self._hold(lease, lane)
         except Unavailable as error:
             log.get().warning("wake put off", job=job_id, queue=queue, error=str(error))
+            if isinstance(claimed, Lease) and not claimed.ended:
+                with suppress(PipelineError):  # if Redis is away too, the lease runs out
+                    await claimed.release(delay=PUT_OFF, spent=False)
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -163,6 +182,8 @@ class KeyturnWorker(BaseWorker):
         finally:
             del self._running[lease.running.id]
             lane.let_go(lease)
+        if lease.lost:  # the key is another's; the job is still ours to end
+            await lane.finish(self._server, lease.running, lane.wakes.result_ttl_s)
 
     async def _fail(self, running: Running, reason: str) -> None:
         """What RQ leaves of a failed job, without calling anything that the job names."""
@@ -186,6 +207,7 @@ class KeyturnWorker(BaseWorker):
         pipeline.zrem(wip, f"{running.id}:{running.execution}")
         pipeline.zrem(executions, running.execution)
         pipeline.hincrby(worker, "failed_job_count", 1)
+        pipeline.hincrbyfloat(worker, "total_working_time", (ended - running.started).total_seconds())
         await pipeline.execute()
 
     # -- being a worker in RQ's eyes
@@ -210,16 +232,17 @@ class KeyturnWorker(BaseWorker):
     async def _beat_once(self) -> None:
         now = datetime.now(UTC)
         client = self._server.client
-        exists, suspended = await client.exists(self.key), await client.exists(WORKERS_SUSPENDED)
+        registered, suspended = await client.hexists(self.key, "birth"), await client.exists(WORKERS_SUSPENDED)
         if bool(suspended) != self._suspended:
             self._suspended = bool(suspended)
             log.get().info("suspended" if suspended else "resumed")
-        if not exists:  # Redis was flushed, or we were stopped for long
+        if not registered:  # Redis was flushed, or we were stopped for long
+            await client.delete(self.key)  # a count may have been added since, and RQ refuses a name that is there
             await asyncio.to_thread(self.register_birth)
         busy = WorkerStatus.BUSY if self._running else WorkerStatus.IDLE
         state = WorkerStatus.SUSPENDED if self._suspended else busy
         pipeline = client.pipeline(transaction=False)
-        fields: dict[Any, Any] = {"last_heartbeat": stamp(now), "state": str(state)}
+        fields: dict[Any, Any] = {"last_heartbeat": stamp(now), "state": state.value}
         fields |= {"running": len(self._running), "capacity": self._settings.concurrency}
         pipeline.hset(self.key, mapping=fields)
         pipeline.expire(self.key, self.worker_ttl + 60)
@@ -263,13 +286,13 @@ class KeyturnWorker(BaseWorker):
 
     async def _drain(self) -> None:
         """Let running wakes end within the grace time; hand the rest back without spending an attempt."""
-        tasks = [task for task, _, _ in self._running.values()]
-        if tasks:
-            log.get().info("draining", running=len(tasks))
-            await asyncio.wait(tasks, timeout=self._settings.grace_seconds)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._tasks:
+            log.get().info("draining", running=len(self._tasks))
+            await asyncio.wait(self._tasks, timeout=self._settings.grace_seconds)
+        while self._tasks:  # one that is just claiming its key is let through, and cancelled when it holds the lease
+            for task, _, _ in list(self._running.values()):
+                task.cancel()
+            await asyncio.wait(self._tasks, timeout=0.1)
 
 
 def _refusal(data: bytes, lane: Lane, lease: Lease | None) -> str | None:

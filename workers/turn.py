@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
-from uuid import uuid4
 
 from shared import log, metrics
 from shared.clock import now_ms
 from shared.errors import AlreadyDone, Permanent, Superseded, Unavailable
+from shared.ids import fresh_id
 from shared.lane import Lease
 from shared.messages import Entry, Inbound, Mail, Reply, Session, State, Turn
 from shared.pipeline import Pipeline
@@ -108,7 +108,7 @@ class KeyTurns:
             return None
         if attempt > 1:
             metrics.REDELIVERED.inc()
-        turn = Turn(f"turn_{uuid4().hex}", lease.key, session.id, session.history, (mail.inbound,), attempt)
+        turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, session.history, (mail.inbound,), attempt)
         started_at = now_ms()
         try:
             with metrics.STAGE.labels("agent").time():
@@ -149,7 +149,7 @@ class KeyTurns:
 
     async def _bury(self, mail: Mail, ending: Ending, attempts: int) -> Committed:
         """Make the message a dead letter and tell the chat, once: both in the one commit."""
-        proof = Proof(f"turn_{uuid4().hex}", self.runner.worker, attempts, self._claimed_at, now_ms())
+        proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempts, self._claimed_at, now_ms())
         committed = await self._commit(mail, (), (Reply(NOTICE),), ending, proof)
         metrics.DEAD_LETTER.labels(ending.reason).inc()
         metrics.TURNS.labels("dead").inc()

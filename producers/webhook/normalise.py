@@ -34,16 +34,24 @@ def parse(body: bytes) -> dict[str, Any]:
     return fields
 
 
+def event_id_of(fields: dict[str, Any]) -> str | None:
+    """The event's own id, where the body has one."""
+    return _id(fields, "id", "id")
+
+
 def normalise(fields: dict[str, Any], platform: str, event_id: str, received_at: int) -> Inbound:
-    """The Inbound that the fields describe. Malformed names the field that is missing, unknown or of the wrong kind."""
+    """The Inbound that the fields describe. Malformed names the field that is missing, unknown or of the wrong kind.
+
+    Ids are taken as they are or not at all. In text, NUL characters are replaced: PostgreSQL cannot store them.
+    """
     _only_known(fields, "")
     chat, user = _object(fields, "chat"), _object(fields, "user")
     source = Source(
         platform=platform,
-        chat=_id(chat, "chat"),
-        chat_type=_one_of(chat.get("type", "dm"), "chat.type", CHAT_TYPES),
-        user=_id(user, "user"),
-        thread=_text(fields, "thread", "thread", NAME_LIMIT),
+        chat=_needed(_id(chat, "id", "chat.id"), "chat.id"),
+        chat_type=_one_of(_present(chat, "type", "dm"), "chat.type", CHAT_TYPES),
+        user=_needed(_id(user, "id", "user.id"), "user.id"),
+        thread=_id(fields, "thread", "thread"),
         chat_name=_text(chat, "name", "chat.name", NAME_LIMIT),
         user_name=_text(user, "name", "user.name", NAME_LIMIT),
         topic=_text(chat, "topic", "chat.topic", NAME_LIMIT),
@@ -58,8 +66,8 @@ def normalise(fields: dict[str, Any], platform: str, event_id: str, received_at:
         source=source,
         text=text,
         media=media,
-        reply_to=_text(fields, "reply_to", "reply_to", NAME_LIMIT),
-        mentioned=_flag(fields.get("mentioned", True), "mentioned"),
+        reply_to=_id(fields, "reply_to", "reply_to"),
+        mentioned=_flag(_present(fields, "mentioned", True), "mentioned"),
         sent_at=_time(fields.get("sent_at")),
         received_at=received_at,
     )
@@ -68,7 +76,7 @@ def normalise(fields: dict[str, Any], platform: str, event_id: str, received_at:
 def _only_known(fields: dict[str, Any], where: str) -> None:
     if unknown := sorted(set(fields) - _FIELDS[where]):
         prefix = f"{where}." if where else ""
-        raise Malformed(f"unknown field: {prefix}{unknown[0][:40]}")
+        raise Malformed(f"unknown field: {prefix}{unknown[0][:40]!a}")
 
 
 def _object(fields: dict[str, Any], name: str) -> dict[str, Any]:
@@ -79,13 +87,29 @@ def _object(fields: dict[str, Any], name: str) -> dict[str, Any]:
     return value
 
 
-def _id(fields: dict[str, Any], name: str) -> str:
-    value = fields.get("id")
+def _present(fields: dict[str, Any], name: str, default: Any) -> Any:
+    """A null is as good as nothing."""
+    value = fields.get(name)
+    return default if value is None else value
+
+
+def _id(fields: dict[str, Any], name: str, where: str) -> str | None:
+    value = fields.get(name)
+    if value is None or value == "":
+        return None
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str) or not value:
-        raise Malformed(f"{name}.id is needed")
+    if not isinstance(value, str):
+        raise Malformed(f"{where} is not text")
+    if "\0" in value:
+        raise Malformed(f"{where} holds a NUL character")
     check_id(value)
+    return value
+
+
+def _needed(value: str | None, where: str) -> str:
+    if value is None:
+        raise Malformed(f"{where} is needed")
     return value
 
 
@@ -97,7 +121,7 @@ def _text(fields: dict[str, Any], name: str, where: str, limit: int) -> str | No
         raise Malformed(f"{where} is not text")
     if len(value) > limit:
         raise Malformed(f"{where} is longer than {limit} characters")
-    return value
+    return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _one_of(value: Any, where: str, allowed: frozenset[str]) -> str:

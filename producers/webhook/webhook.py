@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from producers import http
 from producers.intake import accept
-from producers.webhook.normalise import normalise, parse
+from producers.webhook.normalise import event_id_of, normalise, parse
 from shared import log, metrics, signing
 from shared.clock import now_ms
 from shared.errors import Denied, Malformed
@@ -25,25 +25,31 @@ class WebhookReceiver:
 
     async def receive(self, request: Request) -> Response:
         """2xx once the message is kept, or recorded as not understandable: sending it again would change nothing."""
-        headers = request.headers
-        id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-        signatures = headers.get("webhook-signature", "")
-        if not (id and timestamp and signatures):
-            raise Denied("headers")  # before the body is read
+        id, timestamp = _only(request, "webhook-id"), _only(request, "webhook-timestamp")
+        signatures = _only(request, "webhook-signature")
+        signing.check_head(id, timestamp)  # before the body is read
         body = await http.read_body(request, self._pipe.settings)
         signing.verify(self._secrets, id, timestamp, signatures, body)
         try:
             fields = parse(body)
-            event_id = fields.setdefault("id", id)
-            if event_id != id and not isinstance(event_id, str):
-                raise Malformed("id is not text")
-            inbound = normalise(fields, PLATFORM, id, now_ms())
-            acceptance = await accept(self._pipe, inbound)
-        except Malformed as error:
-            metrics.REFUSED.labels("malformed").inc()
-            log.get().warning("malformed but signed: recorded", reason=str(error))
-            await self._pipe.store.dead.set_aside(
-                "request", id, None, "malformed", str(error), body.decode(errors="replace")
+            acceptance = await accept(
+                self._pipe, normalise(fields, PLATFORM, event_id_of(fields) or id, received_at=now_ms())
             )
-            return JSONResponse({"status": "recorded", "reason": str(error)})
+        except Malformed as error:
+            return await self._set_aside(id, body, str(error))
         return JSONResponse({"status": "accepted" if acceptance.fresh else "duplicate", "id": acceptance.id})
+
+    async def _set_aside(self, id: str, body: bytes, reason: str) -> Response:
+        payload = body.decode(errors="replace")
+        await self._pipe.store.dead.set_aside("request", id, None, "malformed", reason, payload)
+        metrics.REFUSED.labels("malformed").inc()
+        log.get().warning("malformed but signed: recorded", request=id, reason=reason)
+        return JSONResponse({"status": "recorded", "reason": reason})
+
+
+def _only(request: Request, name: str) -> str:
+    """A header that must be there once: of two, nobody could say which one was signed."""
+    values = request.headers.getlist(name)
+    if len(values) != 1:
+        raise Denied(name)
+    return values[0]

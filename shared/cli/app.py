@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from shared import VERSION, settings
+from shared.cli import conversations, dead, lanes, messages
+from shared.cli.doctor import doctor
 from shared.embedded import running
 
 app = typer.Typer(
@@ -109,3 +111,10 @@ def migrate(dry_run: Annotated[bool, typer.Option(help="Only say what would be d
 
     names = asyncio.run(run())
     typer.echo("\n".join(names) if names else "up to date")
+
+
+app.add_typer(messages.app, name="messages")
+app.add_typer(lanes.app, name="keys")
+app.add_typer(dead.app, name="dead")
+app.add_typer(conversations.app, name="sessions")
+app.command()(doctor)

@@ -110,8 +110,9 @@ class Up:
             time.sleep(0.05)
         if self._stopping:
             return
-        redis_url = settings.redis_urls()[0] if len(settings.redis_urls()) == 1 else ",".join(settings.redis_urls())
-        running.announce(settings.data_dir, running.Running(os.getpid(), url, redis_url, settings.database))
+        servers = ",".join(settings.redis_urls())
+        here = running.Running(os.getpid(), url, servers, settings.database, settings.partitions, settings.durability)
+        running.announce(settings.data_dir, here)
         print(f"ready {url} · metrics {url}/metrics · agent {settings.agent} · workers {settings.workers}", flush=True)
 
     def _drain(self, receiver: Kept, others: list[Kept], settings: Settings) -> None:

@@ -18,6 +18,8 @@ class Running:
     url: str
     redis_url: str
     database: str
+    partitions: int
+    durability: str
 
 
 def _file(data_dir: Path) -> Path:
@@ -53,5 +55,10 @@ def joined(settings: Settings) -> Settings:
     running = find(settings.data_dir)
     if running is None:
         return settings
-    update = {"redis_url": SecretStr(running.redis_url), "database_url": SecretStr(running.database)}
+    update = {
+        "redis_url": SecretStr(running.redis_url),
+        "database_url": SecretStr(running.database),
+        "partitions": running.partitions,
+        "durability": running.durability,
+    }
     return settings.model_copy(update=update)

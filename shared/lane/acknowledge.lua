@@ -1,13 +1,13 @@
 -- Drop done mail, then go on with the next, hand the key over to a fresh wake, or go idle, in which cases the job ends.
 -- "Is the mailbox empty?" and "give up the lease" are this one script, so no message can fall between them.
--- KEYS[1] mail  KEYS[2] state  KEYS[3] due  KEYS[4..10] as rq_finish  KEYS[11] queues  KEYS[12] queue  KEYS[13] new job
+-- KEYS[1] mail  KEYS[2] state  KEYS[3] due  KEYS[4..10] as rq_finish  KEYS[11..13] as rq_enqueue, to hand over
 -- ARGV[1] key  ARGV[2] token  ARGV[3] lease_ms  ARGV[4] limit  ARGV[5] hand over?  ARGV[6] patience_ms
--- ARGV[7..13] as rq_finish  ARGV[14] count of seqs, then the seqs, then the new job's id and fields
+-- ARGV[7..13] as rq_finish  ARGV[14] count of seqs, then the seqs, then as rq_enqueue, to hand over
 -- Returns {-1} when the lease is another's, {0} idle, {1} handed over, {2, seq, payload, ...} leased on.
 -- include now.lua
 -- include rq_enqueue.lua
 -- include rq_finish.lua
-local mail, state, due, queues, queue, job = KEYS[1], KEYS[2], KEYS[3], KEYS[11], KEYS[12], KEYS[13]
+local mail, state, due = KEYS[1], KEYS[2], KEYS[3]
 local key, token, lease_ms, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local hand_over, patience_ms, count = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[14])
 if redis.call('HGET', state, 'token') ~= token then
@@ -23,12 +23,11 @@ if #waiting == 0 then
   return {0}
 end
 if hand_over then
-  local job_id = ARGV[15 + count]
   redis.call('DEL', state)
-  redis.call('HSET', state, 'job', job_id)
+  redis.call('HSET', state, 'job', ARGV[15 + count])
   redis.call('ZADD', due, now_ms() + patience_ms, key)
   rq_finish(4, 7)
-  rq_enqueue(queues, queue, job, job_id, 16 + count)
+  rq_enqueue(11, 15 + count)
   return {1}
 end
 redis.call('HSET', state, 'attempts', 1, 'until', now_ms() + lease_ms)

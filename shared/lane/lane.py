@@ -16,12 +16,12 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from shared import keys, log, metrics
 from shared.errors import Unavailable
+from shared.ids import fresh_id
 from shared.lane.lease import Lease, unpack_mail
-from shared.lane.wake import JOB_PREFIX, QUEUES, Running, WakeTemplate, queue_key, stamp
+from shared.lane.wake import JOB_PREFIX, Running, WakeTemplate, queue_key, stamp
 from shared.redis_servers import Script, Server, Servers
 
 _HERE = Path(__file__).parent
@@ -71,9 +71,9 @@ class Lane:
     ) -> Put:
         """Add mail and wake the key if it is idle. Safe to repeat. With seq 0 the mailbox gives the number."""
         partition = keys.partition(key, self.partitions)
-        job_id, fields = self.wakes.make(key, partition)
-        names = [*self._names(key), keys.seen(seen), *self._wake_names(partition, job_id)]
-        args = [key, seq, payload, limit, seen_ttl_s, self.patience_ms, job_id, *fields]
+        wake_names, wake_args = self.wakes.make(key, partition)
+        names = [*self._names(key), keys.seen(seen), *wake_names]
+        args = [key, seq, payload, limit, seen_ttl_s, self.patience_ms, *wake_args]
         return Put(await self.servers.of_partition(partition).call(PUT, names, args))
 
     async def start(
@@ -88,9 +88,9 @@ class Lane:
         limit: int,
     ) -> tuple[Claim, bytes, Lease | Running | None]:
         """Start a popped wake and claim its key. Gives the job's data, and the lease, or the job alone to be finished."""
-        running = Running(job_id, uuid4().hex, worker_key, worker_name, queue, datetime.now(UTC))
+        running = Running(job_id, fresh_id(), worker_key, worker_name, queue, datetime.now(UTC))
         job, _, _, wip, execution, executions, _ = running.names()
-        token = uuid4().hex
+        token = fresh_id()
         names = [job, queue_key(queue) + ":intermediate", wip, execution, executions, keys.due(self.name)]
         now_s = running.started.timestamp()
         args = [job_id, running.execution, worker_name, stamp(running.started), now_s, heartbeat_ttl_s, token]
@@ -103,7 +103,7 @@ class Lane:
             return claim, answer[1], running
         key, attempts, begun, mail = answer[2].decode(), answer[3], bool(answer[4]), unpack_mail(answer[5:])
         lease = Lease(self, server, key, token, running, attempts=attempts, begun=begun, mail=mail)
-        self._hold(lease)
+        self.hold(lease)
         return claim, answer[1], lease
 
     async def finish(self, server: Server, running: Running, result_ttl_s: int) -> None:
@@ -122,12 +122,12 @@ class Lane:
     async def recover(self, key: str) -> Recovered:
         """Wake the key if its lease or delay has ended or its wake is lost. Several may call it at once."""
         partition = keys.partition(key, self.partitions)
-        job_id, fields = self.wakes.make(key, partition)
-        names = [*self._names(key), *self._wake_names(partition, job_id)]
-        args = [key, self.patience_ms, JOB_PREFIX, job_id, *fields]
+        wake_names, wake_args = self.wakes.make(key, partition)
+        names = [*self._names(key), *wake_names]
+        args = [key, self.patience_ms, JOB_PREFIX, *wake_args]
         return Recovered(await self.servers.of_partition(partition).call(RECOVER, names, args))
 
-    async def requeue(self, server: Server, queue: str, job_ids: Sequence[str]) -> int:
+    async def requeue(self, server: Server, queue: str, job_ids: Sequence[str | bytes]) -> int:
         """Put popped but never started wakes back to the front of their queue."""
         key = queue_key(queue)
         return int(await server.call(REQUEUE, [key + ":intermediate", key], job_ids))
@@ -147,11 +147,15 @@ class Lane:
             known.update(zip(asked, map(bool, await pipeline.execute()), strict=True))
         return [known[key] for key in key_list]
 
-    def wake_args(self, key: str) -> tuple[list[Any], str, list[Any]]:
-        """KEYS, id and fields of a fresh wake, for the scripts that may need one."""
-        partition = keys.partition(key, self.partitions)
-        job_id, fields = self.wakes.make(key, partition)
-        return self._wake_names(partition, job_id), job_id, fields
+    def fresh_wake(self, key: str) -> tuple[list[str], list[Any]]:
+        """KEYS and ARGV of a fresh wake, for the scripts that may need one."""
+        return self.wakes.make(key, keys.partition(key, self.partitions))
+
+    def hold(self, lease: Lease) -> None:
+        """Renew it from now on."""
+        self._held[lease.token] = lease
+        if self._renewer is None or self._renewer.done():
+            self._renewer = asyncio.create_task(self._renew_held())
 
     def let_go(self, lease: Lease) -> None:
         self._held.pop(lease.token, None)
@@ -160,11 +164,6 @@ class Lane:
         if self._renewer is not None:
             self._renewer.cancel()
             await asyncio.gather(self._renewer, return_exceptions=True)
-
-    def _hold(self, lease: Lease) -> None:
-        self._held[lease.token] = lease
-        if self._renewer is None or self._renewer.done():
-            self._renewer = asyncio.create_task(self._renew_held())
 
     async def _renew_held(self) -> None:
         """One task renews every lease of this process, so a turn costs no timer of its own."""
@@ -183,7 +182,10 @@ class Lane:
                         log.get().warning("leases not renewed", lane=self.name, error=str(error))
 
     async def _renew(self, server: Server, leases: Sequence[Lease]) -> None:
-        names = [keys.due(self.name), *(keys.state(self.name, lease.key) for lease in leases)]
+        leases = [lease for lease in leases if lease.token in self._held]  # some may have ended since they were listed
+        names = [keys.due(self.name)]
+        for lease in leases:
+            names += [keys.state(self.name, lease.key), JOB_PREFIX + lease.running.id]
         args = [self.lease_ms, *(item for lease in leases for item in (lease.token, lease.key))]
         for lease, renewed in zip(leases, await server.call(RENEW, names, args), strict=True):
             if not renewed and lease.token in self._held:
@@ -192,6 +194,3 @@ class Lane:
 
     def _names(self, key: str) -> list[str]:
         return [keys.mail(self.name, key), keys.state(self.name, key), keys.due(self.name)]
-
-    def _wake_names(self, partition: int, job_id: str) -> list[str]:
-        return [QUEUES, queue_key(keys.queue_name(self.name, partition)), JOB_PREFIX + job_id]

@@ -68,26 +68,29 @@ class Lease:
 
     async def acknowledge(self, seqs: Sequence[int], *, limit: int, hand_over: bool = False) -> list[Waiting]:
         """Drop done mail and get the next. Empty: the lease has ended, because nothing waits or another took the key."""
-        wake_names, job_id, fields = self.lane.wake_args(self.key)
+        wake_names, wake_args = self.lane.fresh_wake(self.key) if hand_over else ([], [])
         names = [*self._mail_names(), *self.running.names(), *wake_names]
         args: list[Any] = [self.key, self.token, self.lane.lease_ms, limit, int(hand_over), self.lane.patience_ms]
         args += self.running.finish_args(self.result_ttl_s)
-        args += [len(seqs), *seqs, job_id, *fields]
+        args += [len(seqs), *seqs, *wake_args]
+        self.lane.let_go(self)  # no renewal may follow: it would take a lease again that this call is about to give up
         answer = await self.server.call(ACKNOWLEDGE, names, args)
         self.mail = unpack_mail(answer[1:])
         self.attempts, self.begun = 1, True
-        if answer[0] != 2:
+        if answer[0] == 2:
+            self.lane.hold(self)
+        else:
             self.lost = answer[0] == -1
-            self._end()
+            self.ended = True
         return self.mail
 
     async def release(self, *, delay: timedelta = timedelta(0), spent: bool) -> None:
         """Give the key back with its mail: awake now or after `delay`. `spent` says whether this counts as an attempt."""
-        wake_names, job_id, fields = self.lane.wake_args(self.key)
+        wake_names, wake_args = self.lane.fresh_wake(self.key)
         delay_ms = int(delay.total_seconds() * 1000)
         names = [*self._mail_names()[1:], *self.running.names(), *wake_names]
         args = [self.key, self.token, delay_ms, int(spent or not self.begun), self.lane.patience_ms]
-        args += [*self.running.finish_args(self.result_ttl_s), job_id, *fields]
+        args += [*self.running.finish_args(self.result_ttl_s), *wake_args]
         self._end()
         await self.server.call(RELEASE, names, args)
 

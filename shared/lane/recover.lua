@@ -1,11 +1,11 @@
 -- Look at a key whose time has come: wake it if its lease or its delay has ended, or if its wake is lost.
--- KEYS[1] mail  KEYS[2] state  KEYS[3] due  KEYS[4] queues  KEYS[5] queue  KEYS[6] new job
--- ARGV[1] key  ARGV[2] patience_ms  ARGV[3] job prefix  ARGV[4] new job's id  ARGV[5] and on: its fields
+-- KEYS[1] mail  KEYS[2] state  KEYS[3] due  KEYS[4..6] as rq_enqueue
+-- ARGV[1] key  ARGV[2] patience_ms  ARGV[3] job prefix  ARGV[4..9] as rq_enqueue
 -- Derived: the key's last job, whose id the state holds.
 -- Returns 0 when there was nothing to do, 1 when a delay ended, 2 when a lease had expired, 3 when a wake was lost.
 -- include now.lua
 -- include rq_enqueue.lua
-local mail, state, due, queues, queue, job = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local mail, state, due = KEYS[1], KEYS[2], KEYS[3]
 local key, patience_ms, job_prefix, job_id = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local at = now_ms()
 local held = redis.call('HMGET', state, 'token', 'until', 'job')
@@ -31,5 +31,5 @@ end
 redis.call('HDEL', state, 'token', 'until')
 redis.call('HSET', state, 'job', job_id)
 redis.call('ZADD', due, at + patience_ms, key)
-rq_enqueue(queues, queue, job, job_id, 5)
+rq_enqueue(4, 4)
 return cause

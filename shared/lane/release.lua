@@ -1,12 +1,12 @@
 -- Give a key back with its mail untouched: awake at once, or delayed. The job ends.
--- KEYS[1] state  KEYS[2] due  KEYS[3..9] as rq_finish  KEYS[10] queues  KEYS[11] queue  KEYS[12] new job
+-- KEYS[1] state  KEYS[2] due  KEYS[3..9] as rq_finish  KEYS[10..12] as rq_enqueue
 -- ARGV[1] key  ARGV[2] token  ARGV[3] delay_ms, 0 = now  ARGV[4] attempt spent?  ARGV[5] patience_ms
--- ARGV[6..12] as rq_finish  ARGV[13] the new job's id  ARGV[14] and on: its fields
+-- ARGV[6..12] as rq_finish  ARGV[13..18] as rq_enqueue
 -- Returns 1 when given back, 0 when the lease is another's.
 -- include now.lua
 -- include rq_enqueue.lua
 -- include rq_finish.lua
-local state, due, queues, queue, job = KEYS[1], KEYS[2], KEYS[10], KEYS[11], KEYS[12]
+local state, due = KEYS[1], KEYS[2]
 local key, token, delay_ms, spent = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 local patience_ms, job_id = tonumber(ARGV[5]), ARGV[13]
 rq_finish(3, 6)
@@ -21,5 +21,5 @@ if delay_ms > 0 then
 end
 redis.call('HSET', state, 'job', job_id)
 redis.call('ZADD', due, now_ms() + patience_ms, key)
-rq_enqueue(queues, queue, job, job_id, 14)
+rq_enqueue(10, 13)
 return 1

@@ -1,14 +1,15 @@
--- Extend leases, each only for the worker that still holds it. A lease that Redis forgot altogether is taken again.
--- KEYS[1] due  KEYS[2] and on: states
--- ARGV[1] lease_ms, then a token and a key for each state
--- Returns a list, 1 for each lease renewed, 0 for each that is someone else's.
+-- Extend leases, each only for the worker that still holds it. A lease is taken again only where Redis forgot the key and
+-- the job alike: after a loss. A key that went idle has a job that ended, and stays idle.
+-- KEYS[1] due, then a state and a job for each lease
+-- ARGV[1] lease_ms, then a token and a key for each lease
+-- Returns a list, 1 for each lease renewed, 0 for each that is someone else's or nobody's.
 -- include now.lua
 local due, lease_ms = KEYS[1], tonumber(ARGV[1])
 local until_ms = now_ms() + lease_ms
 local answer = {}
-for i = 2, #KEYS do
-  local state, token, key = KEYS[i], ARGV[2 * i - 2], ARGV[2 * i - 1]
-  if redis.call('HGET', state, 'token') == token or redis.call('EXISTS', state) == 0 then
+for i = 2, #KEYS, 2 do
+  local state, job, token, key = KEYS[i], KEYS[i + 1], ARGV[i], ARGV[i + 1]
+  if redis.call('HGET', state, 'token') == token or redis.call('EXISTS', state, job) == 0 then
     redis.call('HSET', state, 'token', token, 'until', until_ms)
     redis.call('HSETNX', state, 'attempts', 1)
     redis.call('ZADD', due, until_ms, key)

@@ -1,4 +1,5 @@
--- What RQ's own handling of a successful job leaves behind. `k` counts KEYS and `a` counts ARGV from here:
+-- What RQ's own handling of a successful job leaves behind, once: a job that has ended, well or not, stays as it ended.
+-- `k` counts KEYS and `a` counts ARGV from here:
 -- KEYS job, results, finished, wip, execution, executions, worker
 -- ARGV job id, execution id, worker name, started_s, ended_s, ended (text), result_ttl_s
 local function rq_finish(k, a)
@@ -6,7 +7,8 @@ local function rq_finish(k, a)
   local execution, executions, worker = KEYS[k + 4], KEYS[k + 5], KEYS[k + 6]
   local job_id, execution_id, worker_name = ARGV[a], ARGV[a + 1], ARGV[a + 2]
   local started_s, ended_s, ended, result_ttl_s = ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
-  if redis.call('EXISTS', job) == 1 then
+  local running = redis.call('HGET', job, 'status') == 'started'
+  if running then
     redis.call('HSET', job, 'status', 'finished', 'ended_at', ended)
     redis.call('EXPIRE', job, result_ttl_s)
     redis.call('XADD', results, 'MAXLEN', 10, '*', 'type', 1, 'worker_name', worker_name, 'execution_id', execution_id,
@@ -17,7 +19,7 @@ local function rq_finish(k, a)
   redis.call('DEL', execution)
   redis.call('ZREM', wip, job_id .. ':' .. execution_id)
   redis.call('ZREM', executions, execution_id)
-  if redis.call('EXISTS', worker) == 1 then
+  if running and redis.call('EXISTS', worker) == 1 then
     redis.call('HINCRBY', worker, 'successful_job_count', 1)
     redis.call('HINCRBYFLOAT', worker, 'total_working_time', ended_s - started_s)
   end

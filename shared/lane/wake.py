@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
-from uuid import uuid4
 
 from redis import Redis
 from rq.job import Job, JobStatus
@@ -15,6 +14,7 @@ from rq.queue import Queue
 
 from shared import keys
 from shared.codec import Serializer
+from shared.ids import fresh_id
 
 QUEUES = Queue.redis_queues_keys
 JOB_PREFIX = Job.redis_job_namespace_prefix
@@ -27,7 +27,7 @@ def queue_key(name: str) -> str:
 
 def stamp(at: datetime) -> str:
     """RQ's text form of a time."""
-    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return at.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,28 +80,16 @@ class WakeTemplate:
             origin=lane,
         )
         job.enqueued_at = job.created_at
-        fields = job.to_dict()
+        fields = {**job.to_dict(), "status": JobStatus.QUEUED.value}
         for varying in ("created_at", "enqueued_at", "data", "origin"):
             del fields[varying]
-        self._constant = [item for pair in fields.items() for item in pair]
+        self._constant = Serializer.dumps([str(item) for pair in fields.items() for item in pair])
 
-    def make(self, key: str, partition: int) -> tuple[str, list[Any]]:
-        """A fresh job id and the job's fields. Never a deterministic id: RQ drops or doubles those."""
-        now = stamp(datetime.now(UTC))
-        queue = keys.queue_name(self.lane, partition)
-        varying = [
-            "created_at",
-            now,
-            "enqueued_at",
-            now,
-            "data",
-            _call(self._func_name, key),
-            "origin",
-            queue,
-            "lane",
-            key,
-        ]
-        return str(uuid4()), self._constant + varying
+    def make(self, key: str, partition: int) -> tuple[list[str], list[Any]]:
+        """KEYS and ARGV of rq_enqueue.lua. Never a deterministic id: RQ drops or doubles those."""
+        queue, job_id = keys.queue_name(self.lane, partition), fresh_id()
+        names = [QUEUES, queue_key(queue), JOB_PREFIX + job_id]
+        return names, [job_id, self._constant, stamp(datetime.now(UTC)), _call(self._func_name, key), queue, key]
 
 
 @lru_cache(maxsize=4096)
@@ -115,6 +103,8 @@ def called(data: bytes) -> tuple[str, list[Any]]:
         func_name, instance, args, kwargs = Serializer.loads(zlib.decompress(data))
     except zlib.error:
         raise ValueError("job data is not compressed") from None
+    except (TypeError, ValueError):
+        raise ValueError("job data is not a call") from None
     if instance is not None or kwargs or not isinstance(func_name, str) or not isinstance(args, list):
         raise ValueError("job data is not a wake")
     return func_name, args

@@ -1,7 +1,9 @@
 """A transaction is a list of statements, sent whole.
 
 Both databases run the same files. A statement that depends on an earlier one says so in SQL, not in Python, so an
-operation is written once, costs one round trip, and is all or nothing.
+operation is written once, costs one round trip, and is all or nothing. A statement whose first line begins with
+`-- [name]` gives what the later ones of its list select from as `{{name}}`: for SQLite, statement by statement, that is
+the subselect below; PostgreSQL gets the whole list as one statement in which the first is a common table expression.
 """
 
 from __future__ import annotations
@@ -16,20 +18,43 @@ from shared.errors import ConfigurationError
 Row = dict[str, Any]
 _SQL = Path(__file__).parent / "sql"
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+_GIVES = re.compile(r"-- \[([a-z]+)\]")
+_GIVEN = {
+    "ours": "(SELECT version FROM sessions WHERE id = :session_id AND turn_id = :turn_id) AS ours",
+    "numbered": """(
+        SELECT last_seq FROM routes
+        WHERE session_key = :session_key
+          AND NOT EXISTS (SELECT 1 FROM inbox WHERE id = :id)
+          AND NOT EXISTS (
+              SELECT 1 FROM inbox AS last
+              WHERE last.session_key = routes.session_key AND last.seq = routes.last_seq AND last.state = 'pending')
+        ) AS numbered""",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One .sql file, for both parameter styles."""
+    """One .sql file. `body` has `:name` parameters and may have `{{…}}` in it."""
 
     name: str
+    body: str
     sqlite: str
-    postgres: str
+    gives: str | None
+    returns: bool
+
+    def for_postgres(self, prefix: str = "") -> str:
+        """With psycopg's parameters, each name behind `prefix`; `{{name}}` is the name of an expression before it."""
+        named = _PARAMETER.sub(rf"%({prefix}\1)s", self.body)
+        return named.replace("{{", "").replace("}}", "")
 
 
 def _load(path: Path) -> Statement:
-    body = "\n".join(line for line in path.read_text().splitlines() if not line.startswith("--"))
-    return Statement(path.stem, body, _PARAMETER.sub(r"%(\1)s", body))
+    first, *lines = path.read_text().splitlines()
+    gives = _GIVES.match(first)
+    sqlite = body = "\n".join(lines)
+    for name, subselect in _GIVEN.items():
+        sqlite = sqlite.replace("{{" + name + "}}", subselect)
+    return Statement(path.stem, body, sqlite, gives[1] if gives else None, "RETURNING" in body)
 
 
 STATEMENTS = {path.stem: _load(path) for path in sorted(_SQL.glob("*.sql"))}

@@ -43,3 +43,12 @@ class DeadLetters:
         """Mark as replayed or dropped. False: somebody did before."""
         [rows] = await self._database.write(step("dead_close", id=id, state=state))
         return bool(rows)
+
+    async def send_again(self, id: int, part_id: int) -> tuple[bool, str | None]:
+        """Replay a buried reply. Gives whether the letter was open, and the destination that now waits for the part, if any."""
+        moved, parts, _ = await self._database.write(
+            step("dead_move", id=id, before="open", after="replaying"),  # seen by nobody else, and locks the letter
+            step("outbox_again", id=part_id, dead_id=id),
+            step("dead_move", id=id, before="replaying", after="replayed"),
+        )
+        return bool(moved), parts[0]["destination"] if parts else None

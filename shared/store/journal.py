@@ -54,7 +54,7 @@ class Journal:
             ),
         )
         if numbered:
-            return Accepted(numbered[0]["seq"], session_key, "pending", fresh=True)
+            return Accepted(numbered[0]["id"], session_key, "pending", fresh=True)
         known = await self.find(inbound.id)
         if known is None:
             raise MailboxFull(session_key)
@@ -62,6 +62,16 @@ class Journal:
 
     async def find(self, id: str) -> Row | None:
         [rows] = await self._database.read(step("inbox_by_id", id=id))
+        return rows[0] if rows else None
+
+    async def of_event(self, event_id: str) -> list[Row]:
+        """The inbounds of an event id, newest first: different platforms may use the same. Slow where the journal is long."""
+        [rows] = await self._database.read(step("inbox_by_event", event_id=event_id))
+        return rows
+
+    async def route(self, session_key: str) -> Row | None:
+        """How far a key's mail has come. None: it never had any."""
+        [rows] = await self._database.read(step("route_by_key", session_key=session_key))
         return rows[0] if rows else None
 
     async def pending(self, session_key: str, *, after: int, limit: int) -> list[Pending]:

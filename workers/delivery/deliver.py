@@ -64,7 +64,7 @@ async def _deliver(part: Part, courier: Courier) -> timedelta | None:
             await _bury(part, courier, "ambiguous", "an earlier attempt may have arrived")
             return None
     if not await outbox.sending(part):
-        return None
+        return settings.lease  # another attempt began, by one that lost this lease: let it end before going on in order
     try:
         with metrics.STAGE.labels("send").time():
             receipt = await sender.send(part)

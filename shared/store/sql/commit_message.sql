@@ -1,4 +1,4 @@
 -- Add a row to the transcript, if the session is ours.
 INSERT INTO messages (session_id, n, turn_id, role, text, data, inbound_id, created_at)
 SELECT :session_id, :n, :turn_id, :role, :text, :data, :inbound_id, :now
-FROM sessions WHERE id = :session_id AND turn_id = :turn_id
+FROM {{ours}}

@@ -1,5 +1,5 @@
--- The compare-and-set: only who loaded this version may move the session on.
+-- [ours] The compare-and-set: only who loaded this version may move the session on.
 UPDATE sessions
 SET version = version + 1, turn_id = :turn_id, message_count = message_count + :added, updated_at = :now
 WHERE id = :session_id AND version = :version
-RETURNING id
+RETURNING version

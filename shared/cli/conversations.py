@@ -1,0 +1,65 @@
+"""`keyturn sessions`: conversations and their transcripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+
+from shared.cli import show
+from shared.cli.deployment import ask
+
+if TYPE_CHECKING:
+    from shared.pipeline import Pipeline
+
+app = typer.Typer(no_args_is_help=True, help="Conversations and their transcripts.")
+
+
+@app.command("list")
+def list_(limit: show.Limit = 50, json: show.Json = False) -> None:
+    """List sessions, the most recently active first."""
+    rows = [_session(row) for row in ask(lambda pipe: pipe.store.transcript.recent(limit))]
+    if json:
+        show.as_json(rows)
+        return
+    columns = ("id", "session_key", "message_count", "version", "updated_at")
+    titles = ("session", "key", "messages", "version", "updated")
+    show.table(titles, [[row[column] for column in columns] for row in rows], empty="no sessions")
+
+
+@app.command("show")
+def show_(
+    key_or_id: Annotated[str, typer.Argument(callback=show.readable, help="Session key (agent:…) or id (ses_…).")],
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="The last so many messages.")] = 50,
+    json: show.Json = False,
+) -> None:
+    """Show the end of a conversation, oldest message first."""
+    session, messages = ask(lambda pipe: _load(pipe, key_or_id, limit))
+    if json:
+        show.as_json({"session": session, "messages": messages})
+        return
+    show.record(session)
+    for message in messages:
+        typer.echo()
+        gone = "" if message["active"] else " (undone)"
+        show.passage(f"{message['n']} {message['role']} {message['created_at']}{gone}", message["text"])
+    if len(messages) < session["message_count"]:
+        typer.echo(f"\n{session['message_count'] - len(messages)} earlier messages: see --limit")
+
+
+async def _load(pipe: Pipeline, key_or_id: str, limit: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    row = await pipe.store.transcript.find(key_or_id)
+    if row is None:
+        raise show.Refused(f"no session {key_or_id}")
+    messages = await pipe.store.transcript.messages(row["id"], limit)
+    return _session(row), [_message(message) for message in messages]
+
+
+def _session(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "created_at": show.time(row["created_at"]), "updated_at": show.time(row["updated_at"])}
+
+
+def _message(row: dict[str, Any]) -> dict[str, Any]:
+    active = bool(row["active"])
+    return {**row, "active": active, "data": orjson.loads(row["data"]), "created_at": show.time(row["created_at"])}

@@ -1,0 +1,117 @@
+"""What an operator sees of a lane, and the one thing he may do to it. Looking changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from shared import keys
+from shared.errors import Unavailable
+from shared.lane.lane import Lane
+from shared.lane.lease import Waiting
+from shared.lane.wake import JOB_PREFIX
+from shared.redis_servers import CALL_TIMEOUT_SECONDS, Script, Server
+
+FREE = Script.load(Path(__file__).parent / "free.lua")
+
+
+class Freed(Enum):
+    IDLE = 0
+    AWAKE = 1
+    DELAYED = 2
+    LEASED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """A key as Redis has it. Times are on Redis' clock; a lease with no time left has expired and waits to be found."""
+
+    lane: str
+    key: str
+    state: str  # idle, awake (its wake is queued), leased (a worker has it) or delayed (until its next attempt)
+    waiting: int  # pieces of mail
+    attempts: int = 0
+    until: int | None = None  # ms
+    left_ms: int | None = None
+    job: str | None = None
+    worker: str | None = None  # of a leased key, as RQ has it
+
+
+async def look(lane: Lane, key: str) -> KeyState:
+    """How one key stands."""
+    [state] = await _look(lane, lane.servers.of_key(key), [key])
+    return state
+
+
+async def restless(lane: Lane, limit: int) -> list[KeyState]:
+    """The keys that are not idle, those first whose time comes first."""
+    found: list[KeyState] = []
+    for server in lane.servers.all:
+        names: Any = await _asked(server.client.zrange(keys.due(lane.name), 0, limit - 1))
+        found += await _look(lane, server, [name.decode() for name in names])
+    return [state for state in found if state.state != "idle"][:limit]
+
+
+async def waiting_mail(lane: Lane, key: str, limit: int) -> list[Waiting]:
+    """The first pieces of a key's mail, in order."""
+    client = lane.servers.of_key(key).client
+    found: Any = await _asked(client.zrange(keys.mail(lane.name, key), 0, limit - 1, withscores=True))
+    return [Waiting(int(score), payload) for payload, score in found]
+
+
+async def free(lane: Lane, key: str) -> Freed:
+    """Take the key from its holder and wake it. Safe at any time: a holder that goes on is refused by its commit."""
+    wake_names, wake_args = lane.fresh_wake(key)
+    names = [keys.state(lane.name, key), keys.due(lane.name), *wake_names]
+    return Freed(await lane.servers.of_key(key).call(FREE, names, [key, lane.patience_ms, *wake_args]))
+
+
+async def _look(lane: Lane, server: Server, key_list: Sequence[str]) -> list[KeyState]:
+    pipeline = server.client.pipeline(transaction=True)
+    pipeline.time()
+    for key in key_list:
+        pipeline.hmget(keys.state(lane.name, key), ["token", "until", "attempts", "job"])
+        pipeline.zcard(keys.mail(lane.name, key))
+    (seconds, micros), *answers = await _asked(pipeline.execute())
+    now = seconds * 1000 + micros // 1000
+    states = [
+        _state(lane.name, key, held, waiting, now)
+        for key, held, waiting in zip(key_list, answers[::2], answers[1::2], strict=True)
+    ]
+    return await _with_workers(server, states)
+
+
+def _state(lane: str, key: str, held: list[bytes | None], waiting: int, now: int) -> KeyState:
+    token, until, attempts, job = held
+    if not any(held):
+        return KeyState(lane, key, "idle", waiting)
+    name = "leased" if token is not None else "delayed" if until is not None else "awake"
+    until_ms = int(until) if until is not None else None
+    left_ms = until_ms - now if until_ms is not None else None
+    return KeyState(lane, key, name, waiting, int(attempts or 0), until_ms, left_ms, job.decode() if job else None)
+
+
+async def _with_workers(server: Server, states: list[KeyState]) -> list[KeyState]:
+    leased = [state for state in states if state.state == "leased" and state.job is not None]
+    if not leased:
+        return states
+    pipeline = server.client.pipeline(transaction=False)
+    for state in leased:
+        pipeline.hget(f"{JOB_PREFIX}{state.job}", "worker_name")
+    names: Any = await _asked(pipeline.execute())
+    workers = {state.key: name.decode() for state, name in zip(leased, names, strict=True) if name}
+    return [replace(state, worker=workers.get(state.key)) for state in states]
+
+
+async def _asked(answer: Any) -> Any:
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+            return await answer
+    except (redis.RedisError, OSError, TimeoutError) as error:
+        raise Unavailable(f"Redis: {type(error).__name__}") from None
