@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from shared.errors import Malformed
-from shared.messages import Inbound, Media, Source
+from shared.messages import Entry, Inbound, Media, Reply, Result, Source, Turn
 
 WIRE_VERSION = 1
 
@@ -55,6 +55,30 @@ def decode_inbound(data: bytes | str) -> Inbound:
         raise Malformed(f"not an inbound: {type(error).__name__}") from None
     _check(inbound, "inbound", _INBOUND)
     return inbound
+
+
+def encode_turn(turn: Turn) -> bytes:
+    return _dumps({"v": WIRE_VERSION, "turn": turn})
+
+
+def decode_turn(data: bytes) -> Turn:
+    """The turn that a process of the same version encoded."""
+    fields = orjson.loads(data)["turn"]
+    for inbound in fields["mail"]:
+        inbound["source"], inbound["media"] = decode_source(inbound["source"]), decode_media(inbound["media"])
+    fields["mail"] = tuple(Inbound(**inbound) for inbound in fields["mail"])
+    fields["history"] = tuple(Entry(**entry) for entry in fields["history"])
+    return Turn(**fields)
+
+
+def encode_result(result: Result) -> bytes:
+    return _dumps({"v": WIRE_VERSION, "result": result})
+
+
+def decode_result(fields: dict[str, Any]) -> Result:
+    """The result that a process of the same version encoded."""
+    replies = tuple(Reply(reply["text"], decode_media(reply["media"])) for reply in fields["replies"])
+    return Result(tuple(Entry(**entry) for entry in fields["entries"]), replies)
 
 
 def encode_text(value: Any) -> str:

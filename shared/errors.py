@@ -45,6 +45,10 @@ class Permanent(PipelineError):
     """An agent says that trying again cannot help: the message becomes a dead letter at once."""
 
 
+class Crashed(PipelineError):
+    """The process that ran this turn, and nothing else, died."""
+
+
 class Undeliverable(PipelineError):
     """Refused for good: bury the reply, tell the operator."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from shared.pipeline import Pipeline
 from workers.agent import Agent
+from workers.agent.apart import Apart
 from workers.delivery import open_senders
 from workers.delivery.deliver import Courier
 from workers.turn import Runner
@@ -22,5 +23,9 @@ class Crew:
 
 @asynccontextmanager
 async def open_crew(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[Crew]:
-    async with open_senders(pipe) as senders:
-        yield Crew(pipe, Runner(pipe, agent, worker), Courier(pipe, senders))
+    apart = Apart(pipe.settings.agent, pipe.settings.turn_timeout_seconds)
+    try:
+        async with open_senders(pipe) as senders:
+            yield Crew(pipe, Runner(pipe, agent, apart, worker), Courier(pipe, senders))
+    finally:
+        apart.close()

@@ -17,11 +17,11 @@ FIRST_MAILBOX_SEQ = 10**15  # the journal counts from 1; a mailbox that numbers 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The mail to run, or None when what waits has ended before; how often it failed; why it cannot be read, if so."""
+    """The mail to run, or None when what waits has ended before; how many attempts the journal knows of; why it cannot be read, if so."""
 
     session: Session
     mail: Mail | None
-    failed: int = 0
+    attempts: int = 0
     unreadable: str | None = None
 
 
@@ -29,22 +29,22 @@ async def open_mail(key: str, waiting: Waiting, session: Session | None, store: 
     """Find the mail that is next by the journal's count. `session` is the one known from our last commit, if any."""
     journaled = waiting.seq < FIRST_MAILBOX_SEQ
     inbound, error = _decoded(waiting)
-    failed = 0
+    attempts = 0
     if session is None:
         session, standing = await store.transcript.load(key, inbound.id if inbound is not None else "")
         if standing is not None:
-            failed = standing.attempts
+            attempts = standing.attempts
             if standing.state != State.PENDING:
                 return Opened(session, None)
     if not journaled:
         if inbound is None:
             await _set_aside(key, waiting, error, store)
             return Opened(session, None)
-        return Opened(session, Mail(waiting.seq, inbound, journaled=False), failed)
+        return Opened(session, Mail(waiting.seq, inbound, journaled=False), attempts)
     if waiting.seq <= session.done_seq:
         return Opened(session, None)
     if inbound is not None and waiting.seq == session.done_seq + 1:
-        return Opened(session, Mail(waiting.seq, inbound), failed)
+        return Opened(session, Mail(waiting.seq, inbound), attempts)
     return await _from_journal(key, waiting, session, store)
 
 

@@ -7,12 +7,12 @@ the next holder finds committed and drops. Only the commit decides, and it succe
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from shared import log, metrics
 from shared.clock import now_ms
-from shared.errors import AlreadyDone, Permanent, Superseded, Unavailable
+from shared.errors import AlreadyDone, Crashed, Permanent, Superseded, Unavailable
 from shared.ids import fresh_id
 from shared.lane import Lease
 from shared.messages import Entry, Inbound, Mail, Reply, Session, State, Turn
@@ -22,6 +22,8 @@ from workers.agent import Agent
 from workers.opening import Opened, open_mail
 
 COMMIT_RETRY_SECONDS = 0.5
+REASONS = {Permanent: "refused", TimeoutError: "timeout", Crashed: "crashed"}
+WORKERS_KILLED = 4  # times MAX_ATTEMPTS: more attempts that took their whole worker along are no coincidence
 NOTICE = "Sorry, I could not process your last message. It has been set aside for a person to look at."
 
 
@@ -31,9 +33,8 @@ class Runner:
 
     pipe: Pipeline
     agent: Agent
+    apart: Agent  # the same agent, each turn in a process of its own
     worker: str
-    # The last attempt at a message runs alone among such: if it brings the process down, no innocent one goes with it.
-    last_chance: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 async def take_turns(lease: Lease, runner: Runner) -> None:
@@ -77,14 +78,14 @@ class KeyTurns:
         log.correlation.set(mail.inbound.id)
         if opened.unreadable is not None:
             return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), lease.attempts)
-        begun_before = max(lease.attempts - lease.begun, opened.failed)
-        if begun_before >= limit:
-            ending = Ending(State.DEAD, "crashed", f"no attempt of {begun_before} came to an end")
-            return await self._bury(mail, ending, begun_before)
-        if begun_before + 1 < limit or limit == 1:
-            return await self._attempt(mail, begun_before + 1)
-        async with self.runner.last_chance:
-            return await self._attempt(mail, begun_before + 1)
+        begun_before = lease.attempts - lease.begun
+        before = max(begun_before, opened.attempts)
+        if before >= limit * WORKERS_KILLED:
+            return await self._bury(mail, Ending(State.DEAD, "crashed", f"{before} attempts came to no end"), before)
+        # An attempt that nobody saw the end of may have killed its worker, or died with a guilty neighbour: run it apart.
+        return await self._attempt(
+            mail, before + 1, self.runner.apart if begun_before > lease.failed else self.runner.agent
+        )
 
     async def acknowledge(self, committed: Committed, seqs: list[int]) -> None:
         """Tell delivery and take the next mail, in one round trip. If Redis is away, the housekeeper does both later."""
@@ -100,7 +101,7 @@ class KeyTurns:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _attempt(self, mail: Mail, attempt: int) -> Committed | None:
+    async def _attempt(self, mail: Mail, attempt: int, agent: Agent) -> Committed | None:
         lease, pipe, session = self.lease, self.pipe, self.session
         assert session is not None
         if not await lease.begin():
@@ -113,7 +114,7 @@ class KeyTurns:
         try:
             with metrics.STAGE.labels("agent").time():
                 async with asyncio.timeout(pipe.settings.turn_timeout_seconds):
-                    result = await self.runner.agent.run(turn)
+                    result = await agent.run(turn)
         except asyncio.CancelledError:
             if not lease.lost:
                 delay = self._backoff(attempt) if lease.stopped else timedelta(0)
@@ -134,9 +135,7 @@ class KeyTurns:
 
     async def _failed(self, mail: Mail, attempt: int, error: Exception) -> Committed | None:
         """Try again later without holding a worker, or set the message aside and go on with the next."""
-        reason = (
-            "refused" if isinstance(error, Permanent) else "timeout" if isinstance(error, TimeoutError) else "error"
-        )
+        reason = next((word for kind, word in REASONS.items() if isinstance(error, kind)), "error")
         detail = f"{type(error).__name__}: {error}"[:500]
         log.get().warning("turn failed", key=self.lease.key, reason=reason, error=type(error).__name__, attempt=attempt)
         if attempt >= self.pipe.settings.max_attempts or isinstance(error, Permanent):

@@ -18,12 +18,14 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a child in a session of its own. On Linux it gets `dies_by` when this process ends, however it ends."""
 
-    def die_with_parent() -> None:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, dies_by)
+    # Tied to the thread that forks: call this from the main thread.
+    return subprocess.Popen(command, start_new_session=True, preexec_fn=lambda: die_with_parent(dies_by), **options)
 
-    if sys.platform == "linux":  # tied to the thread that forks: call this from the main thread
-        options["preexec_fn"] = die_with_parent
-    return subprocess.Popen(command, start_new_session=True, **options)
+
+def die_with_parent(by: signal.Signals) -> None:
+    """From here on, this process gets `by` when its parent ends. Elsewhere than on Linux, nothing happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
 
 
 def stop(process: subprocess.Popen[bytes], by: signal.Signals, wait_seconds: float) -> None:

@@ -101,8 +101,9 @@ class Lane:
             return claim, b"", None
         if claim is not Claim.LEASED:
             return claim, answer[1], running
-        key, attempts, begun, mail = answer[2].decode(), answer[3], bool(answer[4]), unpack_mail(answer[5:])
-        lease = Lease(self, server, key, token, running, attempts=attempts, begun=begun, mail=mail)
+        key, attempts, begun, failed = answer[2].decode(), answer[3], bool(answer[4]), answer[5]
+        mail = unpack_mail(answer[6:])
+        lease = Lease(self, server, key, token, running, attempts=attempts, begun=begun, failed=failed, mail=mail)
         self.hold(lease)
         return claim, answer[1], lease
 

@@ -44,6 +44,7 @@ class Lease:
         *,
         attempts: int,
         begun: bool,
+        failed: int,
         mail: list[Waiting],
     ) -> None:
         self.lane = lane
@@ -53,6 +54,7 @@ class Lease:
         self.running = running
         self.attempts = attempts  # begun for the head of the mailbox, by whomever
         self.begun = begun  # whether the attempt of this lease is among them
+        self.failed = failed  # how many of them are known to have failed: the others' workers died
         self.mail = mail
         self.stopped = False  # somebody asked for this turn to be stopped
         self.ended = False
@@ -76,7 +78,7 @@ class Lease:
         self.lane.let_go(self)  # no renewal may follow: it would take a lease again that this call is about to give up
         answer = await self.server.call(ACKNOWLEDGE, names, args)
         self.mail = unpack_mail(answer[1:])
-        self.attempts, self.begun = 1, True
+        self.attempts, self.begun, self.failed = 1, True, 0
         if answer[0] == 2:
             self.lane.hold(self)
         else:
@@ -85,11 +87,12 @@ class Lease:
         return self.mail
 
     async def release(self, *, delay: timedelta = timedelta(0), spent: bool) -> None:
-        """Give the key back with its mail: awake now or after `delay`. `spent` says whether this counts as an attempt."""
+        """Give the key back with its mail, awake now or after `delay`. `spent`: the attempt failed; else it never was."""
         wake_names, wake_args = self.lane.fresh_wake(self.key)
         delay_ms = int(delay.total_seconds() * 1000)
         names = [*self._mail_names()[1:], *self.running.names(), *wake_names]
-        args = [self.key, self.token, delay_ms, int(spent or not self.begun), self.lane.patience_ms]
+        attempt = "-" if not self.begun else int(spent)
+        args = [self.key, self.token, delay_ms, attempt, self.lane.patience_ms]
         args += [*self.running.finish_args(self.result_ttl_s), *wake_args]
         self._end()
         await self.server.call(RELEASE, names, args)

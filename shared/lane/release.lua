@@ -1,18 +1,19 @@
 -- Give a key back with its mail untouched: awake at once, or delayed. The job ends.
 -- KEYS[1] state  KEYS[2] due  KEYS[3..9] as rq_finish  KEYS[10..12] as rq_enqueue
--- ARGV[1] key  ARGV[2] token  ARGV[3] delay_ms, 0 = now  ARGV[4] attempt spent?  ARGV[5] patience_ms
+-- ARGV[1] key  ARGV[2] token  ARGV[3] delay_ms, 0 = now  ARGV[4] 1 = the attempt failed, 0 = it does not count, - = none was begun  ARGV[5] patience_ms
 -- ARGV[6..12] as rq_finish  ARGV[13..18] as rq_enqueue
 -- Returns 1 when given back, 0 when the lease is another's.
 -- include now.lua
 -- include rq_enqueue.lua
 -- include rq_finish.lua
 local state, due = KEYS[1], KEYS[2]
-local key, token, delay_ms, spent = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
+local key, token, delay_ms, attempt = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local patience_ms, job_id = tonumber(ARGV[5]), ARGV[13]
 rq_finish(3, 6)
 if redis.call('HGET', state, 'token') ~= token then return 0 end
 redis.call('HDEL', state, 'token', 'until')
-if not spent then redis.call('HINCRBY', state, 'attempts', -1) end
+if attempt == '1' then redis.call('HINCRBY', state, 'failed', 1) end
+if attempt == '0' then redis.call('HINCRBY', state, 'attempts', -1) end
 if delay_ms > 0 then
   redis.call('HSET', state, 'until', now_ms() + delay_ms)
   redis.call('HDEL', state, 'job')

@@ -77,7 +77,7 @@ class Rig:
         await take_turns(await self.lease(key), self.runner())
 
     def runner(self) -> Runner:
-        return Runner(self.pipe, self.agent, "test")
+        return Runner(self.pipe, self.agent, self.agent, "test")
 
     async def expire_lease(self, lane: Lane, key: str) -> None:
         """As if the lease time had passed."""

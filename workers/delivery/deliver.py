@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from shared import log, metrics
+from shared.codec import message_id
 from shared.errors import Ambiguous, RateLimited, Transient, Undeliverable
 from shared.lane import Lease
 from shared.messages import Part, Receipt
@@ -53,6 +54,8 @@ async def _deliver(part: Part, courier: Courier) -> timedelta | None:
     """Send one part to its end. A duration says: not now, and nothing behind it either."""
     outbox, settings = courier.pipe.store.outbox, courier.pipe.settings
     platform = part.source.platform
+    if part.in_reply_to:
+        log.correlation.set(message_id(platform, part.source.account, part.in_reply_to[-1]))
     sender = courier.senders.get(platform)
     if sender is None:
         await _bury(part, courier, "no sender", f"no sender for {platform} is configured")
@@ -82,9 +85,7 @@ async def _deliver(part: Part, courier: Courier) -> timedelta | None:
             await _bury(part, courier, "unreachable", str(error))
             return None
         await outbox.failed(part, str(error))
-        log.get().warning(
-            "send failed", destination=str(part.source.platform), part=part.idempotency_key, error=str(error)
-        )
+        log.get().warning("send failed", platform=platform, part=part.idempotency_key, error=str(error))
         return _backoff(part.attempts, settings.backoff_seconds, settings.backoff_max_seconds)
     await _sent(part, receipt, courier)
     return None

@@ -1,0 +1,89 @@
+"""Turns run apart: a turn that brings its process down hurts no other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shared.errors import Crashed, Permanent, Transient
+from shared.messages import Entry, Turn
+from tests.support.pipe import Rig, an_inbound, key_of
+from workers.agent.apart import Apart
+from workers.turn import Runner, take_turns
+
+
+@pytest.fixture
+async def apart() -> AsyncIterator[Apart]:
+    agent = Apart("tests.support.agents:obey", 60)
+    yield agent
+    agent.close()
+
+
+def a_turn(text: str) -> Turn:
+    history = (Entry("user", "before", "in_1", {"sender": "Ann"}),)
+    return Turn("turn_1", key_of(), "ses_1", history, (an_inbound(text),))
+
+
+async def test_each_turn_has_a_process_of_its_own(apart: Apart) -> None:
+    pids = {(await apart.run(a_turn("hello"))).replies[0].text for _ in range(3)}
+    assert len(pids) == 3
+    assert str(os.getpid()) not in pids
+
+
+async def test_a_turn_that_kills_its_process_is_told_apart_from_one_that_fails(apart: Apart) -> None:
+    with pytest.raises(Crashed):
+        await apart.run(a_turn("crash"))
+    with pytest.raises(Transient, match="RuntimeError: why"):
+        await apart.run(a_turn("raise why"))
+    with pytest.raises(Permanent, match="no"):
+        await apart.run(a_turn("refuse no"))
+    assert (await apart.run(a_turn("hello"))).entries[0].role == "assistant"
+
+
+async def test_a_cancelled_turn_does_not_go_on(apart: Apart, tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    turn = asyncio.create_task(apart.run(a_turn(f"hang {told}")))
+    while not told.exists() or not told.read_text():
+        await asyncio.sleep(0.01)
+    turn.cancel()
+    await asyncio.gather(turn, return_exceptions=True)
+    async with asyncio.timeout(30):
+        while Path(f"/proc/{told.read_text()}").exists():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_message_whose_worker_died_runs_apart_and_is_set_aside_when_it_kills_again(
+    rig: Rig, apart: Apart
+) -> None:
+    await rig.accept("crash")
+    await rig.accept("hello")
+    await rig.lease()  # a worker begins the first attempt, and dies with it
+    runner = Runner(rig.pipe, rig.agent, apart, "test")
+    for _ in range(2):
+        await rig.expire_lease(rig.pipe.turns, key_of())
+        await rig.pipe.turns.recover(key_of())
+        await take_turns(await rig.lease(), runner)
+    [dead] = await rig.pipe.store.dead.all(state="open", limit=10)
+    assert (dead["reason"], dead["attempts"]) == ("crashed", 3)
+    assert await rig.transcript() == ["hello", "echo: hello"]
+
+
+async def test_an_innocent_message_outlives_any_number_of_killed_workers_up_to_the_limit(
+    rig: Rig, apart: Apart
+) -> None:
+    await rig.accept("hello")
+    await rig.lease()
+    for _ in range(6):
+        await rig.expire_lease(rig.pipe.turns, key_of())
+        await rig.pipe.turns.recover(key_of())
+        lease = await rig.lease()
+        await lease.begin()
+    await rig.expire_lease(rig.pipe.turns, key_of())
+    await rig.pipe.turns.recover(key_of())
+    await take_turns(await rig.lease(), Runner(rig.pipe, rig.agent, apart, "test"))
+    assert (await rig.transcript())[0] == "hello"
+    assert await rig.pipe.store.dead.all(state="open", limit=10) == []

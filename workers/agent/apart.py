@@ -1,0 +1,85 @@
+"""Runs turns apart: each in a process of its own, so that one that brings its process down hurts no other.
+
+A nursery process (workers/agent/nursery.py) has the agent loaded and forks for each connection to its socket. A connection
+is a turn: the turn goes in, the result comes out, and a connection that ends without one means that the process died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import orjson
+
+from shared.codec import decode_result, encode_turn
+from shared.embedded import child
+from shared.errors import Crashed, Permanent, Transient
+from shared.messages import Result, Turn
+
+AT_ONCE = 32
+START_SECONDS = 30.0
+
+
+class Apart:
+    """An agent like the one it is named after. Nothing is started until it is first needed."""
+
+    def __init__(self, agent: str, timeout_seconds: float) -> None:
+        self._agent = agent
+        self._timeout_seconds = timeout_seconds
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._starting = asyncio.Lock()
+        self._directory: str | None = None
+        self._nursery: subprocess.Popen[bytes] | None = None
+
+    async def run(self, turn: Turn) -> Result:
+        """As the agent does; Crashed when its process died."""
+        async with self._slots:
+            reader, writer = await self._connect()
+            try:
+                data = encode_turn(turn)
+                writer.write(len(data).to_bytes(8, "big") + data)
+                answer = await reader.read()  # the process ends when we hang up, so a cancelled turn does not go on
+            except ConnectionError:
+                answer = b""
+            finally:
+                writer.close()
+        if not answer:
+            raise Crashed("the process that ran this turn died")
+        outcome = orjson.loads(answer)
+        if "result" in outcome:
+            return decode_result(outcome["result"])
+        raise (Permanent if outcome["permanent"] else Transient)(outcome["error"])
+
+    def close(self) -> None:
+        if self._nursery is not None:
+            child.stop(self._nursery, signal.SIGTERM, 2)
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        async with self._starting:
+            if self._nursery is None or self._nursery.poll() is not None:
+                await self._start()
+        assert self._directory is not None
+        try:
+            return await asyncio.open_unix_connection(f"{self._directory}/socket")
+        except OSError as error:
+            raise Transient(f"the nursery does not answer: {type(error).__name__}") from None
+
+    async def _start(self) -> None:
+        if self._directory is None:
+            self._directory = tempfile.mkdtemp(prefix="keyturn-")  # only this user can enter it
+        socket = Path(self._directory) / "socket"
+        socket.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "workers.agent.nursery", str(socket), self._agent, str(self._timeout_seconds)]
+        self._nursery = child.start(command, stdin=subprocess.DEVNULL)
+        async with asyncio.timeout(START_SECONDS):
+            while not socket.exists():
+                if self._nursery.poll() is not None:
+                    raise Transient("the nursery did not start")
+                await asyncio.sleep(0.01)

@@ -1,0 +1,63 @@
+"""The process that runs turns apart: it loads the agent once and forks for each turn. Has no thread and no event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import orjson
+
+from shared.codec import decode_turn, encode_result
+from shared.embedded.child import die_with_parent
+from shared.errors import Permanent
+from workers.agent import Agent, resolve
+
+LATE_SECONDS = 5  # past the turn's own deadline, a process that does not listen any more is killed
+
+
+def main(path: str, agent_name: str, timeout_seconds: float) -> None:
+    """Listen, fork, and leave the rest to the child. The socket appears when the agent is loaded."""
+    sys.path.insert(0, os.getcwd())
+    agent = resolve(agent_name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children: their connection says how they ended
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(f"{path}.new")
+    listening.listen(128)
+    Path(f"{path}.new").rename(path)
+    while True:
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            die_with_parent(signal.SIGKILL)
+            signal.alarm(int(timeout_seconds) + LATE_SECONDS)
+            asyncio.run(_run_turn(agent, connection))
+            os._exit(0)
+        connection.close()
+
+
+async def _run_turn(agent: Agent, connection: socket.socket) -> None:
+    reader, writer = await asyncio.open_unix_connection(sock=connection)
+    size = int.from_bytes(await reader.readexactly(8), "big")
+    turn = decode_turn(await reader.readexactly(size))
+    hung_up = asyncio.create_task(reader.read(1))
+    hung_up.add_done_callback(lambda _: os._exit(1))  # the worker has given the turn up
+    try:
+        answer = encode_result(await agent.run(turn))
+    except Exception as error:
+        told = {"error": f"{type(error).__name__}: {error}"[:500], "permanent": isinstance(error, Permanent)}
+        answer = orjson.dumps(told)
+    writer.write(answer)
+    with contextlib.suppress(ConnectionError):
+        await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))
