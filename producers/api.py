@@ -58,7 +58,8 @@ class Api:
             raise Malformed("Last-Event-ID is a number")
         if request.method == "HEAD":
             return Response(media_type=EventStream.media_type)
-        return EventStream(follow_replies(self._pipe, str(key), int(last)))
+        source = follow_replies(self._pipe, str(key), int(last))
+        return EventStream(source, request.app.state.stopping)
 
     def _check(self, request: Request) -> None:
         """Denied unless the one Authorization header carries one of our keys."""

@@ -34,7 +34,8 @@ async def replies(pipe: Pipeline, session_key: str, after: int) -> AsyncGenerato
     async with Bell(pipe.servers.of_key(session_key), keys.events(session_key)) as bell:
         while True:
             try:
-                rows = await pipe.store.outbox.of_session(session_key, after=after)
+                with anyio.CancelScope(shield=True):  # a reader that leaves in the middle would cost a connection
+                    rows = await pipe.store.outbox.of_session(session_key, after=after)
             except Unavailable:
                 yield None
                 await asyncio.sleep(RETRY_SECONDS)
@@ -100,17 +101,24 @@ class Bell:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events from a source that is closed with the response, however that ends."""
+    """Server-sent events from a source that is closed with the response: when the reader leaves, or we are stopping."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, source: AsyncGenerator[bytes]) -> None:
+    def __init__(self, source: AsyncGenerator[bytes], stopping: asyncio.Event) -> None:
         super().__init__(source, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         self._source = source
+        self._stopping = stopping
 
     async def stream_response(self, send: Send) -> None:
+        stopped = asyncio.create_task(self._stopping.wait())
         try:
-            await super().stream_response(send)
+            with anyio.CancelScope() as scope:
+                stopped.add_done_callback(lambda _: scope.cancel())
+                await super().stream_response(send)
+            if scope.cancelled_caught:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
+            stopped.cancel()
             with anyio.move_on_after(CONNECT_SECONDS, shield=True):  # the reader's departure cancels us, not this
                 await self._source.aclose()

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from shared import log, metrics
-from shared.errors import Denied, MailboxFull, Malformed, PipelineError, Unavailable
+from shared.errors import AlreadyDone, Denied, MailboxFull, Malformed, PipelineError, Unavailable
 from shared.settings import Settings
 
 RETRY_AFTER_SECONDS = 5
@@ -41,6 +41,7 @@ _ANSWERS: dict[type[Exception], tuple[int, str]] = {
     MailboxFull: (429, "too many messages are waiting in this chat"),
     Unavailable: (503, "temporarily unavailable"),
     redis.RedisError: (503, "temporarily unavailable"),
+    AlreadyDone: (503, "being accepted just now"),  # by another receiver, in another chat: a repetition finds it there
 }
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 import uvloop
@@ -33,12 +36,25 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
+class _Server(uvicorn.Server):
+    """Ends by itself and with exit code 0, instead of by raising the signal again."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self, stopping: asyncio.Event) -> None:
+        stopping.set()  # readers that follow a session would stay for ever
+        self.should_exit = True
+
+
 async def _serve(config: Settings, listening: socket.socket, ready: Callable[[str], None]) -> None:
     host, port = listening.getsockname()[:2]
     async with open_pipeline(config) as pipe:
-        server = uvicorn.Server(
+        app = build_app(pipe)
+        server = _Server(
             uvicorn.Config(
-                build_app(pipe),
+                app,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -48,5 +64,7 @@ async def _serve(config: Settings, listening: socket.socket, ready: Callable[[st
                 timeout_graceful_shutdown=DRAIN_SECONDS,
             )
         )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, server.stop, app.state.stopping)
         ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         await server.serve(sockets=[listening])

@@ -43,7 +43,9 @@ def build_app(pipe: Pipeline) -> Starlette:
         receiver = WebhookReceiver(pipe, [signing.decode_secret(secret) for secret in pipe.settings.webhook.secrets])
         routes.append(_route("/webhooks/webhook", receiver.receive, "POST"))
     handlers: dict[Any, Any] = {HTTPException: _no_route}
-    return Starlette(routes=routes, exception_handlers=handlers, lifespan=_no_lifespan)
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=_no_lifespan)
+    app.state.stopping = asyncio.Event()  # set when open streams should end
+    return app
 
 
 class Health:

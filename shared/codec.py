@@ -81,6 +81,17 @@ def decode_result(fields: dict[str, Any]) -> Result:
     return Result(tuple(Entry(**entry) for entry in fields["entries"]), replies)
 
 
+def storable(text: str) -> str:
+    """The text as every database can keep it: without NUL characters and halves of surrogate pairs."""
+    if "\0" in text:
+        text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 def encode_text(value: Any) -> str:
     """JSON for a text column; dataclasses become objects."""
     return _dumps(value).decode()

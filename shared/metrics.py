@@ -29,6 +29,14 @@ STAGE = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 )
 
+# Series are there before the first event, so that an alert on them can tell "none" from "not measured".
+for _platform in ("webhook", "api", "local"):
+    ACCEPTED.labels(_platform)
+    DELIVERED.labels(_platform)
+    AMBIGUOUS_SEND.labels(_platform)
+for _reason in ("crashed", "error", "malformed", "refused", "timeout"):
+    DEAD_LETTER.labels(_reason)
+
 
 def render() -> bytes:
     """The text that Prometheus reads."""

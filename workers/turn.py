@@ -128,7 +128,12 @@ class KeyTurns:
             return await self._failed(mail, attempt, error)
         entries = (_user_entry(mail.inbound), *result.entries)
         proof = Proof(turn.id, self.runner.worker, attempt, self._claimed_at, started_at)
-        committed = await self._commit(mail, entries, result.replies, Ending(), proof)
+        try:
+            committed = await self._commit(mail, entries, result.replies, Ending(), proof)
+        except (Superseded, AlreadyDone, Unavailable):
+            raise
+        except Exception as error:  # the agent's answer is nothing that can be kept
+            return await self._failed(mail, attempt, error)
         metrics.TURNS.labels("answered").inc()
         log.get().info("answered", key=lease.key, turn=turn.id, attempt=attempt, ms=now_ms() - started_at)
         return committed

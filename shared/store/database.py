@@ -9,10 +9,12 @@ the subselect below; PostgreSQL gets the whole list as one statement in which th
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from shared.codec import storable
 from shared.errors import ConfigurationError
 
 Row = dict[str, Any]
@@ -70,6 +72,14 @@ class Step:
 
 def step(name: str, **values: Any) -> Step:
     return Step(STATEMENTS[name], values)
+
+
+def storable_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The same steps without characters that some database cannot keep."""
+    return tuple(
+        Step(s.statement, {name: storable(v) if isinstance(v, str) else v for name, v in s.values.items()})
+        for s in steps
+    )
 
 
 class Database(Protocol):

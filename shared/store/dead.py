@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared.clock import now_ms
+from shared.codec import storable
 from shared.store.database import Database, Row, step
 
 PAYLOAD_LIMIT = 4096  # characters kept of something that could not be understood
@@ -16,7 +17,6 @@ class DeadLetters:
         self, kind: str, ref: str, session_key: str | None, reason: str, detail: str, payload: str
     ) -> None:
         """Record something that cannot be processed. Text only, and not much of it."""
-        clean = payload[:PAYLOAD_LIMIT].replace("\0", "\N{REPLACEMENT CHARACTER}")
         await self._database.write(
             step(
                 "set_aside",
@@ -24,8 +24,8 @@ class DeadLetters:
                 ref=ref,
                 session_key=session_key,
                 reason=reason,
-                detail=detail,
-                payload=clean,
+                detail=storable(detail),
+                payload=storable(payload[:PAYLOAD_LIMIT]),
                 attempts=0,
                 now=now_ms(),
             )

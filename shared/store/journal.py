@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from shared.clock import now_ms
-from shared.errors import MailboxFull
+from shared.errors import AlreadyDone, MailboxFull
 from shared.messages import Inbound
 from shared.store.database import Database, Row, step
 
@@ -38,27 +38,26 @@ class Journal:
 
     async def accept(self, inbound: Inbound, payload: bytes, session_key: str, mailbox_limit: int) -> Accepted:
         """Write the inbound down, once, with its key's next number. Durable when this returns."""
-        values = {
-            "id": inbound.id,
-            "session_key": session_key,
-            "now": inbound.received_at,
-        }
-        _, numbered = await self._database.write(
-            step("accept_route", session_id=first_session_id(session_key), mailbox_limit=mailbox_limit, **values),
-            step(
-                "accept_inbox",
-                event_id=inbound.event_id,
-                platform=inbound.source.platform,
-                payload=payload.decode(),
-                **values,
-            ),
-        )
-        if numbered:
-            return Accepted(numbered[0]["id"], session_key, "pending", fresh=True)
+        seq = await self._number(inbound, payload, session_key, mailbox_limit)
+        if seq is not None:
+            return Accepted(seq, session_key, "pending", fresh=True)
         known = await self.find(inbound.id)
         if known is None:
             raise MailboxFull(session_key)
         return Accepted(known["seq"], known["session_key"], known["state"], fresh=False)
+
+    async def _number(self, inbound: Inbound, payload: bytes, session_key: str, mailbox_limit: int) -> int | None:
+        """The number under which it was journaled just now; None when it was before, or too much is waiting."""
+        values = {"id": inbound.id, "session_key": session_key, "now": inbound.received_at}
+        about = {"event_id": inbound.event_id, "platform": inbound.source.platform, "payload": payload.decode()}
+        try:
+            _, numbered = await self._database.write(
+                step("accept_route", session_id=first_session_id(session_key), mailbox_limit=mailbox_limit, **values),
+                step("accept_inbox", **about, **values),
+            )
+        except AlreadyDone:  # the same event came in elsewhere at the same moment, and the number was taken back
+            return None
+        return numbered[0]["id"] if numbered else None
 
     async def find(self, id: str) -> Row | None:
         [rows] = await self._database.read(step("inbox_by_id", id=id))

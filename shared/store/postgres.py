@@ -11,7 +11,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from shared.clock import now_ms
 from shared.errors import AlreadyDone, Unavailable
-from shared.store.database import Row, Statement, Step
+from shared.store.database import Row, Statement, Step, storable_steps
 from shared.store.migrations import LEDGER, migrations
 
 POOL_SIZE = 8
@@ -48,6 +48,12 @@ class Postgres:
         return cls(pool)
 
     async def write(self, *steps: Step) -> list[list[Row]]:
+        try:
+            return await self._write(steps)
+        except (UnicodeEncodeError, psycopg.DataError):  # it was not sent, or all of it was refused
+            return await self._write(storable_steps(steps))
+
+    async def _write(self, steps: tuple[Step, ...]) -> list[list[Row]]:
         for left in reversed(range(TRIES)):
             try:
                 if len(steps) > 1 and steps[0].statement.gives is not None:

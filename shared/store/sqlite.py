@@ -18,7 +18,7 @@ from pathlib import Path
 
 from shared.clock import now_ms
 from shared.errors import AlreadyDone, Unavailable
-from shared.store.database import Row, Step
+from shared.store.database import Row, Step, storable_steps
 from shared.store.migrations import LEDGER, migrations
 
 BATCH = 256  # calls per commit
@@ -33,7 +33,10 @@ class Sqlite:
         self._reader = _Thread("sqlite-reader", self._connect, transactional=False)
 
     async def write(self, *steps: Step) -> list[list[Row]]:
-        return await self._writer.run(steps)
+        try:
+            return await self._writer.run(steps)
+        except UnicodeEncodeError:
+            return await self._writer.run(storable_steps(steps))
 
     async def read(self, *steps: Step) -> list[list[Row]]:
         return await self._reader.run(steps)
@@ -171,9 +174,11 @@ class _Call:
         except sqlite3.IntegrityError as error:
             self.error = _translated(error)
         except sqlite3.OperationalError as error:
-            if connection.in_transaction:
-                raise  # a full disk or a lost file concerns the whole batch
+            if connection.in_transaction and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                raise  # a full disk or a lost file concerns the whole batch; a wrong statement only its caller
             self.error = _translated(error)
+        except Exception as error:  # values that cannot be bound: the caller's, and no reason for the thread to end
+            self.error = error
         return self.error is None
 
     def fail(self, error: BaseException) -> None:

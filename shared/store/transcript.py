@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from shared.clock import now_ms
-from shared.codec import encode_inbound, encode_text
+from shared.codec import encode_inbound, encode_text, storable
 from shared.errors import Superseded
 from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, State
 from shared.store.database import Database, Row, Step, step
@@ -110,7 +110,7 @@ class Transcript:
         for n, entry in enumerate(entries, session.message_count + 1):
             row = {
                 "role": entry.role,
-                "text": entry.text,
+                "text": storable(entry.text),
                 "data": encode_text(entry.data),
                 "inbound_id": entry.inbound_id,
             }
@@ -177,7 +177,7 @@ def _unjournaled(mail: Mail, settled: Mapping[str, Any], keyed: Mapping[str, Any
 
 def _dead(inbound: Inbound, ending: Ending, proof: Proof, keyed: Mapping[str, Any]) -> Step:
     payload = encode_inbound(inbound).decode()
-    about = {"reason": ending.reason or "failed", "detail": ending.detail, "attempts": proof.attempts}
+    about = {"reason": ending.reason or "failed", "detail": storable(ending.detail), "attempts": proof.attempts}
     return step("commit_dead", id=inbound.id, payload=payload, **about, **keyed)
 
 
@@ -193,7 +193,7 @@ def _parts(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str, A
             "in_reply_to": in_reply_to,
             "part": ordinal,
             "parts": len(replies),
-            "text": reply.text,
+            "text": storable(reply.text),
             "media": reply.media,
         }
         row = {

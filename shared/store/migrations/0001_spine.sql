@@ -84,6 +84,7 @@ CREATE TABLE outbox (
     sent_at BIGINT,
     UNIQUE (turn_id, ordinal)
 );
+CREATE INDEX outbox_session ON outbox (session_key, id);
 CREATE INDEX outbox_open ON outbox (destination, id) WHERE state IN ('pending', 'sending');
 
 -- What was set aside, and why.

@@ -1,0 +1,559 @@
+"""The commands that look and repair, as a person types them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import redis
+import structlog
+
+from producers.intake import accept
+from shared import cli as keyturn
+from shared import keys
+from shared.codec import Serializer
+from shared.embedded import child
+from shared.errors import Superseded, Transient
+from shared.messages import Part, Receipt
+from shared.settings import Settings
+from shared.store.transcript import Ending, Proof
+from tests.conftest import WEBHOOK_SECRET
+from tests.support.pipe import Rig, an_inbound, key_of
+from workers.agent import FunctionAgent
+from workers.delivery import Idempotency
+from workers.delivery.deliver import Courier, deliver_parts
+from workers.opening import open_mail
+from workers.rq_worker import KeyturnWorker
+
+DESTINATION = "to:webhook:c1"
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.out)
+
+
+Cli = Callable[..., Awaitable[Printed]]
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Where a command runs: a directory of its own, and what the environment says."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("KEYTURN_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("KEYTURN_WEBHOOK__SECRETS", WEBHOOK_SECRET)
+    return monkeypatch
+
+
+@pytest.fixture
+def lone_cli(environment: pytest.MonkeyPatch) -> Iterator[Cli]:
+    """Runs a command in a thread, as if its output were piped. No server is named."""
+
+    def run(*args: str) -> Printed:
+        out, err = io.StringIO(), io.StringIO()
+        code: object = 0
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                keyturn.main(args)
+            except SystemExit as exit:
+                code = exit.code
+        assert isinstance(code, int | None)
+        return Printed(code or 0, out.getvalue(), err.getvalue())
+
+    async def run_in_thread(*args: str) -> Printed:
+        return await asyncio.to_thread(run, *args)
+
+    before = structlog.get_config()
+    yield run_in_thread
+    structlog.configure(**before)
+
+
+@pytest.fixture
+def cli(lone_cli: Cli, environment: pytest.MonkeyPatch, settings: Settings) -> Cli:
+    """The same, with the servers of the test."""
+    assert settings.redis_url is not None
+    environment.setenv("KEYTURN_REDIS_URL", settings.redis_url.get_secret_value())
+    environment.setenv("KEYTURN_DATABASE_URL", settings.database)
+    environment.setenv("KEYTURN_PARTITIONS", str(settings.partitions))
+    return lone_cli
+
+
+class Refusing:
+    """A platform that refuses until it is told to accept."""
+
+    idempotency = Idempotency.NATIVE
+
+    def __init__(self) -> None:
+        self.accepts = False
+        self.sent: list[Part] = []
+
+    async def send(self, part: Part) -> Receipt:
+        if not self.accepts:
+            raise Transient("HTTP 500")
+        self.sent.append(part)
+        return Receipt("m1")
+
+
+async def deliver(rig: Rig, sender: Refusing) -> None:
+    _, lease = await rig.start(rig.pipe.deliveries, DESTINATION)
+    assert lease is not None
+    await deliver_parts(lease, Courier(rig.pipe, {"webhook": sender}))
+
+
+async def bury_inbound(rig: Rig, text: str = "poison") -> str:
+    """A message whose every attempt fails; afterwards the agent answers it."""
+    healthy = rig.agent
+
+    async def fails(_: str) -> str:
+        raise RuntimeError("no")
+
+    rig.agent = FunctionAgent(fails)
+    accepted = await rig.accept(text)
+    for _ in range(rig.pipe.settings.max_attempts):
+        await rig.expire_lease(rig.pipe.turns, key_of())
+        await rig.pipe.turns.recover(key_of())
+        await rig.run_turns()
+    rig.agent = healthy
+    return accepted.id
+
+
+async def bury_reply(rig: Rig, sender: Refusing) -> None:
+    """An answer that no attempt could deliver."""
+    await rig.accept("hello")
+    await rig.run_turns()
+    for _ in range(rig.pipe.settings.delivery_max_attempts):
+        await rig.expire_lease(rig.pipe.deliveries, DESTINATION)
+        await rig.pipe.deliveries.recover(DESTINATION)
+        await deliver(rig, sender)
+
+
+# -- messages
+
+
+async def test_a_trace_shows_each_stage_with_its_time(rig: Rig, cli: Cli) -> None:
+    accepted = await rig.accept("hello", event_id="evt_traced")
+    await rig.run_turns()
+    sender = Refusing()
+    sender.accepts = True
+    await deliver(rig, sender)
+    by_id, by_event = await cli("messages", "trace", accepted.id), await cli("messages", "trace", "evt_traced")
+    assert by_id == by_event and by_id.code == 0
+    stages = [line.split()[0] for line in by_id.out.splitlines() if line.endswith(" ms")]
+    assert stages == ["claimed", "started", "committed", "sending", "sent"]
+    assert accepted.id in by_id.out and key_of() in by_id.out and "answered" in by_id.out and DESTINATION in by_id.out
+    traced = (await cli("messages", "trace", accepted.id, "--json")).json
+    assert [stage["stage"] for stage in traced["stages"]] == ["received", *stages]
+    assert list(traced["timings"]) == ["received", *stages]
+    assert traced["worker"] == "test" and traced["now"] == {}
+    assert [(part["state"], part["receipt"]) for part in traced["parts"]] == [("sent", "m1")]
+
+
+async def test_a_trace_of_waiting_mail_says_what_redis_knows_of_its_key(rig: Rig, cli: Cli) -> None:
+    accepted = await rig.accept("hello")
+
+    async def now() -> dict[str, Any]:
+        return dict((await cli("messages", "trace", accepted.id, "--json")).json["now"]["turns"])
+
+    awake = await now()
+    assert (awake["state"], awake["waiting"], awake["until"]) == ("awake", 1, None)
+    lease = await rig.lease()
+    leased = await now()
+    assert (leased["state"], leased["worker"], leased["attempts"]) == ("leased", "test", 1)
+    await lease.release(delay=timedelta(hours=1), spent=True)
+    delayed = await now()
+    assert delayed["state"] == "delayed" and 0 < delayed["left_ms"] <= 3_600_000
+    assert "delayed, 1 waiting" in (await cli("messages", "trace", accepted.id)).out
+
+
+async def test_a_trace_of_an_unsent_reply_says_how_its_destination_stands(rig: Rig, cli: Cli) -> None:
+    accepted = await rig.accept("hello")
+    await rig.run_turns()
+    traced = (await cli("messages", "trace", accepted.id, "--json")).json
+    assert list(traced["now"]) == ["deliveries"]
+    assert (traced["now"]["deliveries"]["key"], traced["now"]["deliveries"]["state"]) == (DESTINATION, "awake")
+
+
+async def test_a_trace_needs_no_redis(rig: Rig, cli: Cli, environment: pytest.MonkeyPatch) -> None:
+    accepted = await rig.accept("hello")
+    environment.setenv("KEYTURN_REDIS_URL", f"redis://127.0.0.1:{child.free_port()}/0")
+    printed = await cli("messages", "trace", accepted.id)
+    assert printed.code == 0 and "pending" in printed.out and "Redis: ConnectionError" in printed.out
+
+
+# -- keys
+
+
+async def test_keys_list_shows_the_keys_that_are_not_idle(rig: Rig, cli: Cli) -> None:
+    assert (await cli("keys", "list")).out == "every key is idle\n"
+    await rig.accept("one", chat="awake")
+    await rig.accept("two", chat="awake")
+    await rig.accept("done", chat="done")
+    while (lease := (await rig.start(rig.pipe.turns, key_of("done")))[1]) is None or lease.key != key_of("done"):
+        assert lease is not None
+        await lease.release(spent=False)
+    await lease.acknowledge([waiting.seq for waiting in lease.mail], limit=1)
+    states = {state["key"]: state for state in (await cli("keys", "list", "--json")).json}
+    assert list(states) == [key_of("awake")]
+    assert (states[key_of("awake")]["lane"], states[key_of("awake")]["waiting"]) == ("turns", 2)
+    printed = await cli("keys", "list")
+    assert key_of("awake") in printed.out and "\x1b" not in printed.out
+
+
+async def test_keys_show_tells_lane_journal_and_waiting_mail(rig: Rig, cli: Cli) -> None:
+    first, second = await rig.accept("one"), await rig.accept("two")
+    shown = (await cli("keys", "show", key_of(), "--json")).json
+    assert [mail["id"] for mail in shown["mail"]] == [first.id, second.id]
+    assert (shown["state"], shown["journal"]["pending"], shown["journal"]["done_seq"]) == ("awake", 2, 0)
+    assert second.id in (await cli("keys", "show", key_of())).out
+    await rig.run_turns()
+    assert (await cli("keys", "show", key_of(), "--json")).json["state"] == "idle"
+    shown = (await cli("keys", "show", DESTINATION, "--json")).json
+    assert (shown["lane"], shown["waiting"], len(shown["journal"]["unsent"])) == ("deliveries", 2, 2)
+
+
+async def test_a_released_key_goes_on_at_once_and_its_old_holder_commits_nothing(rig: Rig, cli: Cli) -> None:
+    await rig.accept("hello")
+    stale = await rig.lease()
+    opened = await open_mail(stale.key, stale.mail[0], None, rig.pipe.store)
+    printed = await cli("keys", "release", key_of())
+    assert (printed.code, printed.out) == (0, f"{key_of()} was leased, now awake\n")
+    await rig.run_turns()
+    assert opened.mail is not None
+    with pytest.raises(Superseded):
+        await rig.pipe.store.transcript.commit(
+            opened.session, stale.key, (opened.mail,), (), (), Ending(), Proof("turn_stale", "zombie", 1, 0, 0)
+        )
+    assert await rig.transcript() == ["hello", "echo: hello"]
+    assert [name for name in await rig.residue() if name.startswith("kt:turns")] == []
+
+
+async def test_releasing_a_key_spends_no_attempt(rig: Rig, cli: Cli) -> None:
+    await rig.accept("hello")
+    for _ in range(rig.pipe.settings.max_attempts + 1):
+        await rig.lease()
+        assert (await cli("keys", "release", key_of(), "--json")).json["was"] == "leased"
+    await rig.run_turns()
+    assert await rig.transcript() == ["hello", "echo: hello"]
+
+
+async def test_releasing_a_delayed_key_ends_its_delay(rig: Rig, cli: Cli) -> None:
+    await rig.accept("hello")
+    lease = await rig.lease()
+    await lease.release(delay=timedelta(hours=1), spent=True)
+    assert (await cli("keys", "release", key_of(), "--json")).json["was"] == "delayed"
+    await rig.run_turns()
+    assert await rig.transcript() == ["hello", "echo: hello"]
+
+
+# -- dead letters
+
+
+async def test_a_replayed_inbound_runs_once_more_at_the_end_of_its_line(rig: Rig, cli: Cli) -> None:
+    id = await bury_inbound(rig)
+    await rig.accept("in between")
+    [letter] = (await cli("dead", "list", "--json")).json
+    assert (letter["kind"], letter["ref"], letter["session_key"]) == ("inbound", id, key_of())
+    replayed = await cli("dead", "replay", str(letter["id"]), "--json")
+    await rig.run_turns()
+    assert await rig.transcript() == ["in between", "echo: in between", "poison", "echo: poison"]
+    traced = (await cli("messages", "trace", replayed.json["message"], "--json")).json
+    assert traced["state"] == "answered" and traced["event_id"].endswith(f"#replay-{letter['id']}")
+    assert (await cli("dead", "list")).out == "no open dead letters\n"
+    assert len((await cli("dead", "list", "--state", "replayed", "--json")).json) == 1
+
+
+async def test_a_letter_replayed_twice_runs_once(rig: Rig, cli: Cli) -> None:
+    await bury_inbound(rig)
+    [letter] = (await cli("dead", "list", "--json")).json
+    assert (await cli("dead", "replay", str(letter["id"]))).code == 0
+    again = await cli("dead", "replay", str(letter["id"]))
+    assert (again.code, again.out) == (
+        1,
+        "",
+    ) and again.err == f"keyturn: dead letter {letter['id']} was replayed before\n"
+    await rig.run_turns()
+    assert await rig.transcript() == ["poison", "echo: poison"]
+
+
+async def test_a_replay_that_died_before_it_closed_the_letter_may_be_repeated(
+    rig: Rig, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def dies(*_: object) -> bool:
+        raise Superseded("the process dies here")
+
+    await bury_inbound(rig)
+    [letter] = (await cli("dead", "list", "--json")).json
+    with monkeypatch.context() as patch:
+        patch.setattr("shared.store.dead.DeadLetters.close", dies)
+        assert (await cli("dead", "replay", str(letter["id"]))).code == 1
+    assert (await cli("dead", "replay", str(letter["id"]))).code == 0
+    await rig.run_turns()
+    assert await rig.transcript() == ["poison", "echo: poison"]
+
+
+async def test_a_replayed_reply_is_sent_again_with_the_same_key(rig: Rig, cli: Cli) -> None:
+    sender = Refusing()
+    await bury_reply(rig, sender)
+    [letter] = (await cli("dead", "list", "--json")).json
+    assert (letter["kind"], letter["reason"]) == ("reply", "unreachable")
+    printed = await cli("dead", "replay", str(letter["id"]))
+    assert (printed.code, printed.out) == (0, f"dead letter {letter['id']} is to be sent again to {DESTINATION}\n")
+    sender.accepts = True
+    await deliver(rig, sender)
+    assert [part.text for part in sender.sent] == ["echo: hello"]
+    assert (await cli("dead", "replay", str(letter["id"]))).code == 1
+    assert await rig.pipe.store.outbox.open_parts(DESTINATION, 10) == []
+
+
+async def test_a_reply_that_is_buried_again_becomes_a_letter_of_its_own(rig: Rig, cli: Cli) -> None:
+    sender = Refusing()
+    await bury_reply(rig, sender)
+    [first] = (await cli("dead", "list", "--json")).json
+    assert (await cli("dead", "replay", str(first["id"]))).code == 0
+    for _ in range(rig.pipe.settings.delivery_max_attempts):
+        await rig.expire_lease(rig.pipe.deliveries, DESTINATION)
+        await rig.pipe.deliveries.recover(DESTINATION)
+        await deliver(rig, sender)
+    [second] = (await cli("dead", "list", "--json")).json
+    assert second["id"] > first["id"]
+    assert (await cli("dead", "replay", str(first["id"]))).code == 1
+    assert await rig.pipe.store.outbox.open_parts(DESTINATION, 10) == []
+
+
+async def test_what_was_never_understood_can_be_shown_and_dropped_but_not_replayed(rig: Rig, cli: Cli) -> None:
+    await rig.pipe.store.dead.set_aside("request", "evt_9", None, "malformed", "no chat", "{not \x1b[31mjson")
+    [letter] = (await cli("dead", "list", "--json")).json
+    shown = await cli("dead", "show", str(letter["id"]))
+    assert "not" in shown.out and "json" in shown.out and "\x1b" not in shown.out
+    refused = await cli("dead", "replay", str(letter["id"]))
+    assert refused.code == 1 and "can only be dropped" in refused.err and refused.err.count("\n") == 1
+    assert (await cli("dead", "drop", str(letter["id"]))).code == 0
+    assert (await cli("dead", "drop", str(letter["id"]))).code == 1
+    assert (await cli("dead", "list", "--state", "dropped", "--json")).json[0]["ref"] == "evt_9"
+
+
+async def test_an_inbound_that_could_not_be_read_is_replayed_once_this_version_can_read_it(
+    rig: Rig, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbound = an_inbound("from the future")
+    with monkeypatch.context() as patch:
+        patch.setattr("shared.codec.WIRE_VERSION", 2)
+        await accept(rig.pipe, inbound)
+    await rig.run_turns()
+    [letter] = (await cli("dead", "list", "--json")).json
+    assert (letter["ref"], letter["reason"]) == (inbound.id, "malformed")
+    refused = await cli("dead", "replay", str(letter["id"]))
+    assert (refused.code, refused.err.count("\n")) == (1, 1) and "wire version 2" in refused.err
+    monkeypatch.setattr("shared.codec.WIRE_VERSION", 2)
+    assert (await cli("dead", "replay", str(letter["id"]))).code == 0
+    await rig.run_turns()
+    assert await rig.transcript() == ["from the future", "echo: from the future"]
+
+
+async def test_a_dropped_reply_stays_buried(rig: Rig, cli: Cli) -> None:
+    await bury_reply(rig, Refusing())
+    [letter] = (await cli("dead", "list", "--json")).json
+    assert (await cli("dead", "drop", str(letter["id"]))).code == 0
+    assert (await cli("dead", "replay", str(letter["id"]))).code == 1
+    assert await rig.pipe.store.dead.send_again(letter["id"], int(letter["ref"])) == (False, None)
+    assert await rig.pipe.store.outbox.open_parts(DESTINATION, 10) == []
+
+
+# -- sessions
+
+
+async def test_sessions_are_listed_and_shown_by_key_or_id(rig: Rig, cli: Cli) -> None:
+    assert (await cli("sessions", "list")).out == "no sessions\n"
+    for text in ("one", "two"):
+        await rig.accept(text)
+    await rig.run_turns()
+    [session] = (await cli("sessions", "list", "--json")).json
+    assert (session["session_key"], session["message_count"], session["version"]) == (key_of(), 4, 2)
+    listed = await cli("sessions", "list")
+    assert session["id"] in listed.out and key_of() in listed.out
+    by_key, by_id = await cli("sessions", "show", key_of()), await cli("sessions", "show", session["id"])
+    assert by_key == by_id and by_key.out.index("echo: one") < by_key.out.index("echo: two")
+    last = (await cli("sessions", "show", key_of(), "--limit", "1", "--json")).json
+    assert [(m["n"], m["role"], m["text"]) for m in last["messages"]] == [(4, "assistant", "echo: two")]
+
+
+async def test_what_a_stranger_wrote_reaches_the_terminal_as_text_only(rig: Rig, cli: Cli) -> None:
+    await rig.accept("\x1b]0;owned\x07 \u202eevil [red]kept[/red] \x9b2J\nnext line")
+    await rig.run_turns()
+    printed = (await cli("sessions", "show", key_of())).out
+    assert not set(printed) & {"\x1b", "\x07", "\u202e", "\x9b"}
+    assert "[red]kept[/red]" in printed and "\n  next line" in printed
+
+
+# -- what is not there
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("messages", "trace", "in_nobody"),
+        ("keys", "show", "agent:main:webhook:dm:nobody"),
+        ("keys", "show", "to:webhook:nobody"),
+        ("keys", "release", "agent:main:webhook:dm:nobody"),
+        ("dead", "show", "99"),
+        ("dead", "replay", "99"),
+        ("dead", "drop", "99"),
+        ("sessions", "show", "ses_nobody"),
+    ],
+)
+async def test_an_unknown_id_is_one_line_and_exit_code_1(cli: Cli, command: tuple[str, ...]) -> None:
+    printed = await cli(*command)
+    assert (printed.code, printed.out) == (1, "")
+    assert printed.err.startswith("keyturn: ") and printed.err.count("\n") == 1 and command[-1] in printed.err
+
+
+@pytest.mark.parametrize("command", [("keys", "list"), ("keys", "show", key_of()), ("keys", "release", key_of())])
+async def test_a_redis_that_is_down_is_one_line_and_exit_code_1(
+    cli: Cli, environment: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    environment.setenv("KEYTURN_REDIS_URL", f"redis://:canary@127.0.0.1:{child.free_port()}/0")
+    printed = await cli(*command)
+    assert (printed.code, printed.out, printed.err.count("\n")) == (1, "", 1)
+    assert printed.err.startswith("keyturn: Redis: ") and "canary" not in printed.err
+
+
+@pytest.mark.parametrize("url", ["sqlite:////nonexistent/keyturn.db", "postgresql://u:canary@127.0.0.1:1/db"])
+async def test_a_database_that_is_down_is_one_line_and_exit_code_1(
+    lone_cli: Cli, environment: pytest.MonkeyPatch, url: str
+) -> None:
+    environment.setenv("KEYTURN_REDIS_URL", "redis://127.0.0.1:1/0")
+    environment.setenv("KEYTURN_DATABASE_URL", url)
+    printed = await lone_cli("sessions", "list")
+    assert (printed.code, printed.out, printed.err.count("\n")) == (1, "", 1)
+    assert printed.err.startswith("keyturn: ") and "canary" not in printed.err
+
+
+async def test_a_redis_url_that_cannot_be_read_is_not_quoted(lone_cli: Cli, environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("KEYTURN_REDIS_URL", "redis://:can/ary@127.0.0.1:6379/0")
+    for command in (("sessions", "list"), ("doctor",)):
+        printed = await lone_cli(*command)
+        assert printed.code != 0 and "can/ary" not in printed.out + printed.err
+        assert "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize(
+    "group", [(), ("messages",), ("keys",), ("dead",), ("sessions",), ("doctor",), ("keys", "release")]
+)
+async def test_every_command_explains_itself(lone_cli: Cli, group: tuple[str, ...]) -> None:
+    printed = await lone_cli(*group, "--help")
+    assert printed.code == 0 and "Usage" in printed.out
+
+
+# -- doctor
+
+
+def levels(printed: Printed, check: str) -> set[str]:
+    return {found["level"] for found in printed.json["checks"] if found["check"].startswith(check)}
+
+
+async def test_doctor_finds_a_sound_deployment_sound_and_prints_no_secret(
+    cli: Cli, settings: Settings, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setenv("KEYTURN_API__KEYS", "canary-canary-canary")
+    printed, as_json = await cli("doctor"), await cli("doctor", "--json")
+    assert (printed.code, as_json.code, as_json.json["ok"]) == (0, 0, True)
+    assert levels(as_json, "schema") == levels(as_json, "append only") == levels(as_json, "eviction") == {"ok"}
+    assert settings.redis_url is not None
+    password = settings.redis_url.get_secret_value().partition("://:")[2].partition("@")[0]
+    for secret in (password, WEBHOOK_SECRET, "canary"):
+        assert secret and secret not in printed.out + as_json.out + printed.err
+
+
+async def test_doctor_says_how_to_fix_what_fails(rig: Rig, cli: Cli, environment: pytest.MonkeyPatch) -> None:
+    client = rig.pipe.servers.all[0].client
+    environment.setenv("KEYTURN_AGENT", "no_such_module:agent")
+    environment.setenv("KEYTURN_WEBHOOK__SECRETS", "whsec_canary")
+    await client.config_set("maxmemory-policy", "allkeys-lru")
+    await client.config_set("maxmemory", str(2**40))
+    try:
+        printed = await cli("doctor", "--json")
+    finally:
+        await client.config_set("maxmemory-policy", "noeviction")
+        await client.config_set("maxmemory", "0")
+    assert printed.code == 1 and "canary" not in printed.out
+    for check in ("agent", "webhook", "eviction"):
+        assert levels(printed, check) == {"fail"}
+    assert all(found["fix"] for found in printed.json["checks"] if found["level"] != "ok")
+
+
+async def test_doctor_finds_a_redis_that_is_down(cli: Cli, environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("KEYTURN_REDIS_URL", f"redis://:canary@127.0.0.1:{child.free_port()}/0")
+    printed = await cli("doctor", "--json")
+    assert (printed.code, levels(printed, "redis"), levels(printed, "schema")) == (1, {"fail"}, {"ok"})
+    assert "canary" not in printed.out + printed.err
+
+
+async def test_doctor_finds_settings_that_do_not_load(lone_cli: Cli, environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("KEYTURN_HEARTBEAT_SECONDS", "9")
+    printed = await lone_cli("doctor", "--json")
+    assert (printed.code, levels(printed, "settings")) == (1, {"fail"})
+
+
+async def test_doctor_finds_a_missing_schema_and_makes_none(
+    cli: Cli, environment: pytest.MonkeyPatch, settings: Settings, tmp_path: Path
+) -> None:
+    if settings.database.startswith("sqlite:"):
+        environment.setenv("KEYTURN_DATABASE_URL", f"sqlite:///{tmp_path}/elsewhere/keyturn.db")
+        check = "database"
+    else:
+        environment.setenv("KEYTURN_DATABASE_URL", settings.database.rpartition("/")[0] + "/postgres")
+        check = "schema"
+    printed = await cli("doctor", "--json")
+    assert (printed.code, levels(printed, check)) == (1, {"fail"})
+    assert "keyturn migrate" in printed.out and not (tmp_path / "elsewhere").exists()
+    listed = await cli("sessions", "list")
+    assert (listed.code, listed.err.count("\n")) == (1, 1) and "keyturn migrate" in listed.err
+
+
+async def test_doctor_finds_mail_that_redis_lost_and_nobody_woke(rig: Rig, cli: Cli) -> None:
+    await accept(rig.pipe, replace(an_inbound(), received_at=1))
+    await rig.pipe.servers.all[0].client.flushall()
+    printed = await cli("doctor", "--json")
+    assert (printed.code, levels(printed, "backlog")) == (1, {"fail"})
+
+
+async def test_doctor_finds_keys_that_nobody_looks_after(rig: Rig, cli: Cli) -> None:
+    await rig.accept("hello")
+    await rig.lease()
+    await rig.expire_lease(rig.pipe.turns, key_of())
+    printed = await cli("doctor", "--json")
+    assert (printed.code, levels(printed, "housekeeper")) == (1, {"fail"})
+
+
+async def test_doctor_finds_wakes_that_no_worker_serves(rig: Rig, cli: Cli) -> None:
+    assert levels(await cli("doctor", "--json"), "workers") == {"warn"}
+    await rig.accept("hello")
+    printed = await cli("doctor", "--json")
+    assert (printed.code, levels(printed, "workers")) == (1, {"fail"})
+
+
+@pytest.mark.parametrize(("partitions", "level"), [(2, "ok"), (3, "fail")])
+async def test_doctor_finds_workers_of_other_partitions(rig: Rig, cli: Cli, partitions: int, level: str) -> None:
+    queues = [keys.queue_name(lane, p) for lane in ("turns", "deliveries") for p in range(partitions)]
+    connection = redis.Redis.from_url(rig.pipe.servers.all[0].url)
+    worker = KeyturnWorker(queues, name="w1", connection=connection, serializer=Serializer, prepare_for_work=False)
+    worker.hostname, worker.pid = "here", 1
+    await asyncio.to_thread(worker.register_birth)
+    assert level in levels(await cli("doctor", "--json"), "workers")
+    connection.close()

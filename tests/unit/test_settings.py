@@ -1,0 +1,166 @@
+"""Settings: what cannot work is refused at start, in words that hold no secret."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shared import settings
+from shared.errors import ConfigurationError
+from shared.settings import Settings
+
+CANARY = "canary-7f3a9c"
+SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+Load = Callable[..., Settings]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Load:
+    """Settings of an empty directory and an environment with nothing but these variables of ours."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.upper().startswith(settings.PREFIX)]:
+        monkeypatch.delenv(name)
+
+    def from_environment(**variables: str) -> Settings:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return settings.load()
+
+    return from_environment
+
+
+def test_nothing_set_is_an_embedded_deployment_that_talks_to_nobody(load: Load) -> None:
+    loaded = load()
+    assert (loaded.durability, loaded.agent, loaded.database) == ("journal", "echo", "sqlite:///.keyturn/keyturn.db")
+    assert not loaded.allow_all_users and not loaded.webhook.secrets and not loaded.api.keys
+    with pytest.raises(ConfigurationError, match="no Redis"):
+        loaded.redis_urls()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "KEYTURN_NOPE",
+        "keyturn_nope",
+        "KEYTURN_NOPE__SECRETS",
+        "KEYTURN_",
+        "KEYTURN_AGENT__NAME",
+        "KEYTURN_WEBHOOK__SECRET",
+        "KEYTURN_API__KEYS__0",
+    ],
+)
+def test_an_unknown_setting_is_an_error_that_names_it_and_not_its_value(load: Load, name: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(**{name: CANARY})
+    named = str(caught.value).lower()
+    assert CANARY not in named
+    assert name.lower() in named or name.lower().removeprefix("keyturn_").replace("__", ".").startswith(
+        named.partition(":")[0]
+    )
+
+
+def test_an_unknown_setting_in_a_file_is_an_error(load: Load, tmp_path: Path) -> None:
+    for file, text in [
+        (".env", f"KEYTURN_NOPE={CANARY}"),
+        ("keyturn.toml", f'nope = "{CANARY}"'),
+        ("keyturn.toml", f'[webhook]\nsecret = "{CANARY}"'),
+        ("keyturn.toml", f'nope = "{CANARY}'),
+    ]:
+        (tmp_path / file).write_text(text)
+        with pytest.raises(ConfigurationError) as caught:
+            load()
+        assert CANARY not in str(caught.value)
+        (tmp_path / file).unlink()
+
+
+def test_the_environment_wins_over_the_files(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "keyturn.toml").write_text(f'partitions = 3\nagent = "a:b"\n[webhook]\nsecrets = ["{SECRET}"]')
+    (tmp_path / ".env").write_text("KEYTURN_PARTITIONS=4\nKEYTURN_CONCURRENCY=5")
+    loaded = load(KEYTURN_CONCURRENCY="6")
+    assert (loaded.agent, loaded.partitions, loaded.concurrency, len(loaded.webhook.secrets)) == ("a:b", 4, 6, 1)
+
+
+@pytest.mark.parametrize("written", ['["ann", "bob"]', "ann,bob", " ann , bob ,", '[ "ann","bob" ]'])
+def test_a_list_is_json_or_separated_by_commas(load: Load, written: str) -> None:
+    assert load(KEYTURN_ALLOWED_USERS=written).allowed_users == ("ann", "bob")
+
+
+@pytest.mark.parametrize("written", [f"{SECRET},{SECRET}", f'["{SECRET}", "{SECRET}"]'])
+def test_secrets_are_listed_the_same_way(load: Load, written: str) -> None:
+    loaded = load(KEYTURN_WEBHOOK__SECRETS=written)
+    assert [secret.get_secret_value() for secret in loaded.webhook.secrets] == [SECRET, SECRET]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("KEYTURN_WEBHOOK__SECRETS", f'["{CANARY}'),
+        ("KEYTURN_WEBHOOK__SECRETS", f'[["{CANARY}"]]'),
+        ("KEYTURN_WEBHOOK__SECRETS", f'[{{"a": "{CANARY}"}}]'),
+        ("KEYTURN_WEBHOOK", CANARY),
+        ("KEYTURN_WEBHOOK", f'{{"secrets": {{"a": "{CANARY}"}}}}'),
+        ("KEYTURN_PARTITIONS", CANARY),
+        ("KEYTURN_PARTITIONS", "0"),
+        ("KEYTURN_DURABILITY", CANARY),
+        ("KEYTURN_LEASE_SECONDS", "nan"),
+        ("KEYTURN_LEASE_SECONDS", "inf"),
+        ("KEYTURN_LEASE_SECONDS", "-1"),
+        ("KEYTURN_MAX_BODY_BYTES", "1"),
+        ("KEYTURN_API__KEYS", '[""]'),
+        ("KEYTURN_ALLOW_ALL_USERS", CANARY),
+    ],
+)
+def test_a_value_that_cannot_work_is_an_error_that_does_not_repeat_it(load: Load, name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(**{name: value})
+    shown = str(caught.value)
+    assert CANARY not in shown
+    assert name.removeprefix("KEYTURN_").partition("__")[0].lower() in shown.lower()
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("variables", "complaint"),
+    [
+        ({"KEYTURN_LEASE_SECONDS": "6"}, "HEARTBEAT_SECONDS must be at most a third of LEASE_SECONDS"),
+        ({"KEYTURN_HEARTBEAT_SECONDS": "3.4"}, "HEARTBEAT_SECONDS must be at most a third of LEASE_SECONDS"),
+        ({"KEYTURN_BACKOFF_SECONDS": "61"}, "BACKOFF_SECONDS must not exceed"),
+        ({"KEYTURN_WEBHOOK__ENABLED": "true"}, "WEBHOOK__ENABLED needs WEBHOOK__SECRETS"),
+        ({"KEYTURN_WEBHOOK__CALLBACK_URL": "http://localhost"}, "WEBHOOK__CALLBACK_URL needs WEBHOOK__SECRETS"),
+        ({"KEYTURN_API__ENABLED": "true"}, "API__ENABLED needs API__KEYS"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_refused(load: Load, variables: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        load(**variables)
+
+
+def test_a_lease_of_three_heartbeats_will_do(load: Load) -> None:
+    loaded = load(KEYTURN_LEASE_SECONDS="3", KEYTURN_HEARTBEAT_SECONDS="1")
+    assert loaded.lease.total_seconds() == 3
+
+
+def test_several_redis_servers_are_separated_by_commas(load: Load) -> None:
+    urls = ("redis://a:1/0", "rediss://b:2/0")
+    assert load(KEYTURN_REDIS_URL=" , ".join(urls)).redis_urls() == urls
+    with pytest.raises(ConfigurationError, match="no Redis"):
+        load(KEYTURN_REDIS_URL=" , ").redis_urls()
+
+
+def test_secrets_are_in_no_repr_and_no_log_line(load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    loaded = load(
+        KEYTURN_REDIS_URL=f"redis://:{CANARY}@127.0.0.1:1/0",
+        KEYTURN_DATABASE_URL=f"postgresql://u:{CANARY}@127.0.0.1:1/x",
+        KEYTURN_WEBHOOK__SECRETS=f"whsec_{CANARY}",
+        KEYTURN_WEBHOOK__CALLBACK_URL=f"https://u:{CANARY}@example.org/",
+        KEYTURN_API__KEYS=f"{CANARY},{CANARY}",
+    )
+    with caplog.at_level(logging.DEBUG):
+        logging.getLogger("test").info("%s %r", loaded, loaded.webhook)
+    shown = [repr(loaded), str(loaded), repr(loaded.webhook), repr(loaded.api), caplog.text]
+    assert all(CANARY not in text for text in shown)
+    assert CANARY in loaded.redis_urls()[0] and CANARY in loaded.database
