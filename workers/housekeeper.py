@@ -2,6 +2,7 @@
 
 - keys whose lease or delay has ended, or whose wake is lost       (Redis, as their time comes)
 - wakes that a worker popped and never started                     (Redis, every sweep)
+- what dead workers left in RQ's registries                        (Redis, every sweep)
 - journal rows and outbox rows of keys that Redis knows nothing of (SQL, every sweep)
 """
 
@@ -13,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import redis
+from rq.worker_registration import REDIS_WORKER_KEYS as WORKERS
+from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
 from shared import keys, log, metrics
 from shared.errors import PipelineError
@@ -58,8 +61,7 @@ class Housekeeper:
         for lane in (self._pipe.turns, self._pipe.deliveries):
             for server in self._pipe.servers.all:
                 late, next_s = await lane.due(server, AT_ONCE)
-                for key in late:
-                    recovered = await lane.recover(key)
+                for key, recovered in zip(late, await asyncio.gather(*map(lane.recover, late)), strict=True):
                     if recovered is not Recovered.NOTHING:
                         metrics.RECOVERED.labels(lane.name, recovered.name.lower()).inc()
                     if recovered is Recovered.LEASE_EXPIRED:
@@ -72,6 +74,8 @@ class Housekeeper:
         for lane in (self._pipe.turns, self._pipe.deliveries):
             for server in self._pipe.servers.all:
                 await self._requeue_stuck(lane, server)
+        for server in self._pipe.servers.all:
+            await self._bury_workers(server)
         await self._wake_journal()
         await self._wake_outbox()
         return float("inf")
@@ -88,6 +92,24 @@ class Housekeeper:
                 back = await lane.requeue(server, queue, stuck)
                 metrics.RECOVERED.labels(lane.name, "never_started").inc(back)
                 log.get().warning("wakes put back", queue=queue, count=back)
+
+    async def _bury_workers(self, server: Server) -> None:
+        """Take what dead workers left in RQ's registries: nobody else does, and dashboards would show it for ever."""
+        queues = []
+        for lane in (self._pipe.turns, self._pipe.deliveries):
+            for partition in self._pipe.servers.partitions_of(server):
+                queues.append(keys.queue_name(lane.name, partition))
+                await lane.abandon(server, queues[-1], AT_ONCE)
+        known: Any = list(await server.client.smembers(WORKERS))
+        pipeline = server.client.pipeline(transaction=False)
+        for worker in known:
+            pipeline.exists(worker)
+        for worker, alive in zip(known, await pipeline.execute() if known else (), strict=True):
+            if not alive:
+                pipeline.srem(WORKERS, worker)
+                for queue in queues:
+                    pipeline.srem(WORKERS_BY_QUEUE_KEY % queue, worker)
+        await pipeline.execute()
 
     async def _wake_journal(self) -> None:
         """Fill the mailboxes of keys that have waiting rows in the journal and nothing in Redis."""

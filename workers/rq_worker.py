@@ -65,6 +65,8 @@ class KeyturnWorker(BaseWorker):
         background = [asyncio.create_task(self._beat()), asyncio.create_task(self._obey())]
         fetchers = [asyncio.create_task(self._fetch(queue.name)) for queue in self.queues]
         await stopping.wait()
+        for _ in fetchers:
+            slots.release()  # one that waits for a slot behind long turns shall see the end too
         await asyncio.gather(*fetchers)
         await self._drain()
         for task in background:
@@ -123,7 +125,7 @@ class KeyturnWorker(BaseWorker):
                 log.get().error("forged job refused", job=job_id[:40], queue=queue, reason="its id is not text")
                 await self._server.client.lrem(f"{queue_key(queue)}:intermediate", 1, popped)  # type: ignore[arg-type]
                 return
-            if self._stopping.is_set():  # popped while the worker was told to stop: another may have it
+            if self._stopping.is_set() or self._suspended:  # popped just after the worker was told so: not for us
                 await lane.requeue(self._server, queue, [job_id])
                 return
             _, data, claimed = await lane.start(

@@ -11,6 +11,7 @@ from shared import VERSION, settings
 from shared.cli import conversations, dead, lanes, messages
 from shared.cli.doctor import doctor
 from shared.embedded import running
+from shared.errors import ConfigurationError
 
 app = typer.Typer(
     name="keyturn",
@@ -118,3 +119,14 @@ app.add_typer(lanes.app, name="keys")
 app.add_typer(dead.app, name="dead")
 app.add_typer(conversations.app, name="sessions")
 app.command()(doctor)
+
+
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(context: typer.Context) -> None:
+    """Measure this machine: Keyturn beside other queues. Takes --quick, --only CASE, --json FILE, --chart FILE."""
+    try:
+        from tests.bench.__main__ import main
+    except ModuleNotFoundError:
+        text = "the benchmark is not part of the installed package: use ./run bench in a checkout of the source"
+        raise ConfigurationError(text) from None
+    raise typer.Exit(main(context.args))

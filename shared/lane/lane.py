@@ -21,12 +21,12 @@ from shared import keys, log, metrics
 from shared.errors import Unavailable
 from shared.ids import fresh_id
 from shared.lane.lease import Lease, unpack_mail
-from shared.lane.wake import JOB_PREFIX, Running, WakeTemplate, queue_key, stamp
+from shared.lane.wake import FAILURE_TTL_SECONDS, JOB_PREFIX, Running, WakeTemplate, queue_key, stamp
 from shared.redis_servers import Script, Server, Servers
 
 _HERE = Path(__file__).parent
-PUT, START, FINISH, RENEW, RECOVER, REQUEUE = (
-    Script.load(_HERE / f"{name}.lua") for name in ("put", "start", "finish", "renew", "recover", "requeue")
+PUT, START, FINISH, RENEW, RECOVER, REQUEUE, ABANDON = (
+    Script.load(_HERE / f"{name}.lua") for name in ("put", "start", "finish", "renew", "recover", "requeue", "abandon")
 )
 RENEW_AT_ONCE = 200  # leases per call: keeps a call well below a millisecond of Redis' time
 
@@ -132,6 +132,11 @@ class Lane:
         """Put popped but never started wakes back to the front of their queue."""
         key = queue_key(queue)
         return int(await server.call(REQUEUE, [key + ":intermediate", key], job_ids))
+
+    async def abandon(self, server: Server, queue: str, at_most: int) -> int:
+        """Give up jobs whose worker died, for RQ's readers; their keys are recovered by `recover`."""
+        args = [FAILURE_TTL_SECONDS, JOB_PREFIX, at_most]
+        return int(await server.call(ABANDON, [f"rq:wip:{queue}", f"rq:failed:{queue}"], args))
 
     async def awake(self, key_list: Sequence[str]) -> list[bool]:
         """For each key, whether Redis knows of it."""

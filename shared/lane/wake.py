@@ -18,7 +18,7 @@ from shared.ids import fresh_id
 
 QUEUES = Queue.redis_queues_keys
 JOB_PREFIX = Job.redis_job_namespace_prefix
-FAILURE_TTL_SECONDS = 7 * 24 * 3600
+FAILURE_TTL_SECONDS = 24 * 3600
 
 
 def queue_key(name: str) -> str:

@@ -79,6 +79,7 @@ class Postgres:
         try:
             async with self._pool.connection() as connection, connection.transaction():
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+                await connection.execute(LEDGER)
                 applied = await _applied(connection)
                 for migration in migrations("postgres"):
                     if migration.name in applied:
@@ -147,7 +148,9 @@ async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
 
 
 async def _applied(connection: psycopg.AsyncConnection[Row]) -> set[str]:
-    await connection.execute(LEDGER)
+    cursor = await connection.execute("SELECT to_regclass('migrations') AS ledger")
+    if not [row for row in await cursor.fetchall() if row["ledger"]]:
+        return set()
     cursor = await connection.execute("SELECT name FROM migrations")
     return {row["name"] for row in await cursor.fetchall()}
 

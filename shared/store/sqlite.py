@@ -68,6 +68,7 @@ class Sqlite:
         done = []
         with contextlib.closing(self._connect()) as connection:
             _begin(connection)
+            connection.execute(LEDGER)
             applied = _applied(connection)
             for migration in migrations("sqlite"):
                 if migration.name in applied:
@@ -225,7 +226,8 @@ def _begin(connection: sqlite3.Connection) -> None:
 
 
 def _applied(connection: sqlite3.Connection) -> set[str]:
-    connection.execute(LEDGER)
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchall():
+        return set()
     return {row["name"] for row in connection.execute("SELECT name FROM migrations")}
 
 

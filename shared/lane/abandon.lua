@@ -1,0 +1,25 @@
+-- Tidy up after workers that died: jobs whose heartbeat ended leave the started registry as failed, as RQ would do it,
+-- but without calling anything that a job names.
+-- KEYS[1] wip  KEYS[2] failed
+-- ARGV[1] failure_ttl_s  ARGV[2] job prefix  ARGV[3] at most
+-- Derived: each job, its execution and its executions, from the entry `job id:execution id`.
+-- Returns how many jobs were given up.
+local wip, failed = KEYS[1], KEYS[2]
+local failure_ttl_s, job_prefix, at_most = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local now_s = tonumber(redis.call('TIME')[1])
+local entries = redis.call('ZRANGEBYSCORE', wip, '-inf', now_s, 'LIMIT', 0, at_most)
+for _, entry in ipairs(entries) do
+  local job_id, execution_id = string.match(entry, '^(.*):(.*)$')
+  redis.call('ZREM', wip, entry)
+  if job_id then
+    local job = job_prefix .. job_id
+    redis.call('DEL', 'rq:execution:' .. entry)
+    redis.call('ZREM', 'rq:executions:' .. job_id, execution_id)
+    if redis.call('HGET', job, 'status') == 'started' then
+      redis.call('HSET', job, 'status', 'failed')
+      redis.call('EXPIRE', job, failure_ttl_s)
+      redis.call('ZADD', failed, now_s + failure_ttl_s, job_id)
+    end
+  end
+end
+return #entries

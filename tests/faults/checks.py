@@ -1,0 +1,180 @@
+"""The promises, each as a function from the evidence to what breaks it. Empty lists are what we want to see."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from itertools import groupby, pairwise
+
+from tests.faults.evidence import Evidence, Row
+from tests.support.platform import Callback
+from tests.support.scripted import Noted, Script
+
+Check = Callable[[Evidence], Iterator[str]]
+NOTICES = 1  # parts that tell a chat of a dead letter
+
+
+def lost(evidence: Evidence) -> Iterator[str]:
+    """Every accepted message has its user row in the transcript, or is a dead letter with a reason."""
+    inbox = {row["id"]: row for row in evidence.inbox}
+    spoken = {row["inbound_id"] for row in evidence.messages if row["role"] == "user"}
+    buried = {row["ref"] for row in evidence.dead if row["kind"] == "inbound" and row["reason"]}
+    for id, message in evidence.accepted.items():
+        state = inbox[id]["state"] if id in inbox else "absent"
+        if not (state == "answered" and id in spoken) and not (state == "dead" and id in buried):
+            yield f"{message.event_id}: {state}, user row {id in spoken}, dead letter {id in buried}"
+
+
+def doubled(evidence: Evidence) -> Iterator[str]:
+    """No message has two user rows or two dead letters, and nothing is there that nobody sent."""
+    users = Counter(row["inbound_id"] for row in evidence.messages if row["role"] == "user")
+    buried = Counter(row["ref"] for row in evidence.dead if row["kind"] == "inbound")
+    for id, count in (users + buried).items():
+        if count > 1:
+            yield f"{id}: {users[id]} user rows, {buried[id]} dead letters"
+    for row in evidence.inbox:
+        if row["id"] not in evidence.accepted:
+            yield f"{row['id']}: in the journal, and nobody sent it"
+
+
+def reordered(evidence: Evidence) -> Iterator[str]:
+    """Each key's journal and transcript are in the order in which its messages were sent."""
+    number = {id: message.n for id, message in evidence.accepted.items()}
+    for key, rows in groupby(evidence.inbox, key=lambda row: row["session_key"]):
+        order = [(row["seq"], number[row["id"]]) for row in rows if row["id"] in number]
+        if any(seq != n for seq, n in order):
+            yield f"{key}: journal {order[:20]}"
+    for session, rows in groupby(evidence.messages, key=lambda row: row["session_id"]):
+        spoken = [number[row["inbound_id"]] for row in rows if row["role"] == "user" and row["inbound_id"] in number]
+        if any(later <= earlier for earlier, later in pairwise(spoken)):
+            yield f"{session}: transcript {spoken[:50]}"
+
+
+def overlapping_in_effect(evidence: Evidence) -> Iterator[str]:
+    """Each version of a session was made by one commit, and each commit ended one message."""
+    commits = {key: list(rows) for key, rows in groupby(evidence.turns, key=lambda row: row["session_key"])}
+    for session in evidence.sessions:
+        versions = [row["version"] for row in commits.get(session["session_key"], [])]
+        if versions != list(range(1, session["version"] + 1)):
+            yield f"{session['session_key']}: version {session['version']}, commits {versions[:50]}"
+    for turn_id, count in Counter(row["turn_id"] for row in evidence.inbox if row["turn_id"]).items():
+        if count != 1:
+            yield f"{turn_id}: ended {count} messages"
+    for route in evidence.routes:
+        if route["done_seq"] != route["last_seq"]:
+            yield f"{route['session_key']}: done {route['done_seq']} of {route['last_seq']}"
+
+
+def torn_turns(evidence: Evidence) -> Iterator[str]:
+    """A turn's rows stand together, user row first, exactly those that the agent gave; numbers have no gaps."""
+    counts = {session["id"]: session["message_count"] for session in evidence.sessions}
+    seen: set[str] = set()
+    for session, found in groupby(evidence.messages, key=lambda row: row["session_id"]):
+        rows = list(found)
+        if [row["n"] for row in rows] != list(range(1, counts[session] + 1)):
+            yield f"{session}: {counts[session]} rows said, numbers {[row['n'] for row in rows][:50]}"
+        for turn_id, grouped in groupby(rows, key=lambda row: row["turn_id"]):
+            turn = list(grouped)
+            said = [row["text"] for row in turn[1:]]
+            expected = Script.read(turn[0]["text"]).replies
+            if turn_id in seen or [row["role"] for row in turn] != ["user"] + ["assistant"] * len(expected):
+                yield f"{turn_id}: rows apart or of the wrong kind {[(row['n'], row['role']) for row in turn]}"
+            elif said != expected:
+                yield f"{turn_id}: {said} instead of {expected}"
+            seen.add(turn_id)
+
+
+def two_turns_at_once(evidence: Evidence) -> Iterator[str]:
+    """While a key's lease lives, one turn of it runs. A lease may end under a process that stands still, and only then."""
+    for key, found in groupby(sorted(evidence.noted, key=lambda note: (note.key, note.at)), key=lambda note: note.key):
+        if key in evidence.expired or evidence.leases_forgotten:
+            continue
+        open_turns: dict[str, Noted] = {}
+        for note in found:
+            if note.event != "begin":
+                open_turns.pop(note.turn, None)
+                continue
+            for other in list(open_turns.values()):
+                if evidence.died_at.get(other.pid, note.at + 1) > note.at:
+                    yield f"{key}: {other} still ran at {note}"
+            open_turns = {note.turn: note}
+
+
+def outbox_rows(evidence: Evidence) -> Iterator[str]:
+    """Each committed turn has one outbox row per part of its answer, and each of them was sent."""
+    texts = {row["turn_id"]: row["text"] for row in evidence.messages if row["role"] == "user"}
+    rows: dict[str, list[Row]] = defaultdict(list)
+    for row in evidence.outbox:
+        rows[row["turn_id"]].append(row)
+        if row["state"] != "sent":
+            yield f"{row['idempotency_key']}: {row['state']}"
+    for turn in evidence.turns:
+        parts = len(Script.read(texts[turn["id"]]).replies) if turn["id"] in texts else NOTICES
+        ordinals = sorted(row["ordinal"] for row in rows.pop(turn["id"], []))
+        if ordinals != list(range(1, parts + 1)):
+            yield f"{turn['id']}: parts {ordinals}, {parts} expected"
+    for turn_id in rows:
+        yield f"{turn_id}: parts of a turn that was never committed"
+
+
+def sends(evidence: Evidence) -> Iterator[str]:
+    """Chats show each part once, in order; a second send of a part only where its row says that it may have happened."""
+    rows = {row["idempotency_key"]: row for row in evidence.outbox}
+    taken = Counter(callback.id for callback in evidence.platform.callbacks if callback.taken)
+    for id in taken.keys() - rows.keys():
+        yield f"{id}: sent, and nobody had decided it"
+    for id, row in rows.items():
+        if taken[id] == 0:
+            yield f"{id}: never arrived"
+        elif taken[id] > 1 and not row["ambiguous"]:
+            yield f"{id}: arrived {taken[id]} times and is not flagged"
+    for chat, shown in evidence.platform.shown().items():
+        ids = [rows[callback.id]["id"] for callback in _first_of_each(shown) if callback.id in rows]
+        if ids != sorted(ids):
+            yield f"{chat}: shown in the order {ids[:50]}"
+        if evidence.platform.idempotent and len(ids) != len(shown):
+            yield f"{chat}: {len(shown)} parts shown, {len(ids)} different ones"
+    if evidence.platform.forged:
+        yield f"{evidence.platform.forged} callbacks had a wrong signature"
+
+
+def dead_letters(evidence: Evidence) -> Iterator[str]:
+    """All poison is set aside with its cause, and nothing else is."""
+    causes = {"raise": "error", "hang": "timeout", "crash": "crashed", "refuse": "refused"}
+    poison = {id: message.poison for id, message in evidence.accepted.items() if message.poison}
+    for row in evidence.dead:
+        expected = causes.get(poison.pop(row["ref"], ""))
+        # Poison of one kind may share a process with poison that takes it down: then that is its cause.
+        if row["kind"] != "inbound" or expected is None or row["reason"] not in (expected, "crashed"):
+            yield f"{row['kind']} {row['ref']} of {row['session_key']}: {row['reason']} ({row['detail']}), expected {expected}"
+    for id, word in poison.items():
+        yield f"{evidence.accepted[id].event_id}: {word} and yet not set aside"
+
+
+def left_in_redis(evidence: Evidence) -> Iterator[str]:
+    """Keys at rest leave nothing behind."""
+    yield from evidence.residue
+
+
+CHECKS: dict[str, Check] = {
+    "lost": lost,
+    "doubled": doubled,
+    "reordered": reordered,
+    "overlapping in effect": overlapping_in_effect,
+    "torn turns": torn_turns,
+    "two turns at once": two_turns_at_once,
+    "outbox rows": outbox_rows,
+    "sends": sends,
+    "dead letters": dead_letters,
+    "left in Redis": left_in_redis,
+}
+
+
+def check(evidence: Evidence) -> dict[str, list[str]]:
+    """Every promise with what breaks it."""
+    return {name: list(look(evidence)) for name, look in CHECKS.items()}
+
+
+def _first_of_each(shown: list[Callback]) -> list[Callback]:
+    seen: set[str] = set()
+    return [callback for callback in shown if not (callback.id in seen or seen.add(callback.id))]  # type: ignore[func-returns-value]

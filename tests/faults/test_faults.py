@@ -1,0 +1,186 @@
+"""What survives when processes are stopped, killed and paused, Redis is emptied, and messages are poison.
+
+Each test is a deployment of real processes under load. `./run faults` runs the same harness for as long as you like.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.faults.checks import CHECKS, check
+from tests.faults.evidence import Evidence, Row, gather, query
+from tests.faults.load import Message, Senders
+from tests.faults.trial import Trial, quiescence, run_trial, running_when_killed, stall_clock
+from tests.support.cluster import SECRET, Cluster, open_cluster, until
+from tests.support.platform import Platform, open_platform, random_trouble
+from tests.support.scripted import read_log
+
+UNBROKEN: dict[str, list[str]] = {name: [] for name in CHECKS}
+PATIENCE = 60.0  # for things that take a moment; only a slow machine comes near it
+
+
+async def test_turns_stay_in_order_one_at_a_time_and_cost_one_attempt_while_workers_start_and_stop(
+    database_url: str, tmp_path: Path
+) -> None:
+    trial = Trial(seed=1, messages=10_000, keys=200, seconds=15, stops=10, lease_seconds=12)
+    outcome = await run_trial(trial, tmp_path, database_url)
+    assert outcome.broken == UNBROKEN
+    assert {row["attempts"] for row in outcome.evidence.inbox} == {1}
+
+
+async def test_nothing_is_lost_doubled_or_reordered_when_a_worker_is_killed_every_second(
+    database_url: str, tmp_path: Path
+) -> None:
+    trial = Trial(
+        seed=2,
+        messages=10_000,
+        keys=200,
+        seconds=30,
+        kills=30,
+        kill_roles=("work",),
+        idempotent=False,
+        trouble=random_trouble(2, 0.02),
+    )
+    outcome = await run_trial(trial, tmp_path, database_url)
+    assert outcome.faults == {"SIGKILL work": 30}
+    assert outcome.broken == UNBROKEN
+
+
+async def test_nothing_is_lost_doubled_or_reordered_whatever_is_killed_paused_or_emptied(
+    database_url: str, tmp_path: Path
+) -> None:
+    trial = Trial(
+        seed=3,
+        messages=10_000,
+        keys=2_000,
+        seconds=40,
+        zipf=0.8,
+        housekeepers=2,
+        kills=100,
+        pauses=20,
+        flushes=3,
+        trouble=random_trouble(3, 0.02),
+    )
+    outcome = await run_trial(trial, tmp_path, database_url)
+    assert sum(outcome.faults.values()) == 123
+    assert outcome.broken == UNBROKEN
+
+
+async def test_all_poison_is_set_aside_with_its_cause_and_every_key_goes_on(database_url: str, tmp_path: Path) -> None:
+    trial = Trial(
+        seed=4,
+        messages=3_000,
+        keys=150,
+        seconds=10,
+        poison=("raise", "refuse", "crash", "hang"),
+        poison_share=0.01,
+        settings={"turn_timeout_seconds": 1.0},
+    )
+    outcome = await run_trial(trial, tmp_path, database_url)
+    assert outcome.broken == UNBROKEN
+    buried = [row for row in outcome.evidence.inbox if row["state"] == "dead"]
+    assert len(buried) == 30
+    assert max(own_attempts(row["id"], outcome.evidence) for row in buried) <= 3
+    assert max(seconds_from_first_attempt(row, outcome.evidence) for row in buried) <= 30 + outcome.stall_seconds
+
+
+async def test_a_killed_workers_keys_go_on_elsewhere_within_the_lease_time_and_two_seconds(
+    database_url: str, tmp_path: Path
+) -> None:
+    lease_seconds = 10.0  # the default
+    async with deployed(tmp_path, database_url, lease_seconds=lease_seconds, heartbeat_seconds=3.0) as (
+        cluster,
+        platform,
+    ):
+        async with stall_clock() as stall:
+            [victim] = await cluster.add("work")
+            sent = await send(cluster, "hang=1", keys=20)
+            await until(lambda: begun(cluster) == 20, PATIENCE, "every turn has begun")
+            await cluster.add("work")
+            victim.kept = False
+            killed = cluster.kill(victim)
+            await killed.ended.wait()
+            await quiescence(cluster, database_url)
+            evidence = gather(sent, database_url, platform, cluster, leases_forgotten=False)
+        assert killed.ended_at is not None
+        assert len(running_when_killed(killed, evidence)) == 20
+        begins = {note.key: note.at for note in evidence.noted if note.event == "begin" and note.pid != killed.pid}
+        slowest = max(begins.values()) - killed.ended_at
+        assert slowest <= lease_seconds + 2 + stall.longest
+        assert check(evidence) == UNBROKEN
+
+
+async def test_a_worker_paused_for_three_lease_times_commits_nothing_stale_and_is_counted(
+    database_url: str, tmp_path: Path
+) -> None:
+    lease_seconds = 1.5
+    async with deployed(tmp_path, database_url, lease_seconds=lease_seconds, heartbeat_seconds=0.4) as (
+        cluster,
+        platform,
+    ):
+        [sleeper] = await cluster.add("work")
+        sent = await send(cluster, "linger=6000", keys=10)
+        await until(lambda: begun(cluster) == 10, PATIENCE, "every turn has begun")
+        paused_at = time.monotonic()
+        zombie = cluster.pause(sleeper)
+        await cluster.add("work")
+        await quiescence(cluster, database_url)  # the other worker has answered everything
+        await until(lambda: time.monotonic() > paused_at + 3 * lease_seconds, PATIENCE, "three lease times")
+        committed = query(database_url, "SELECT id, worker FROM turns")
+        assert len(committed) == 10 and not any(f"-{zombie.pid}-" in row["worker"] for row in committed)
+        assert cluster.metric("keyturn_fence_rejected_total") == 0
+        with cluster.redis_stands_still():  # so that nobody can tell the zombie that its leases are gone
+            cluster.resume(zombie)
+            await until(lambda: cluster.metric("keyturn_fence_rejected_total") >= 10, PATIENCE, "each is counted")
+        await quiescence(cluster, database_url)
+        assert query(database_url, "SELECT id, worker FROM turns") == committed
+        assert check(gather(sent, database_url, platform, cluster, leases_forgotten=False)) == UNBROKEN
+
+
+@asynccontextmanager
+async def deployed(
+    directory: Path, database_url: str, **settings: float | str
+) -> AsyncIterator[tuple[Cluster, Platform]]:
+    """A receiver and a housekeeper; workers are for the test to start."""
+    async with (
+        open_platform(SECRET) as platform,
+        open_cluster(directory, database_url, platform.url, **settings) as cluster,
+    ):
+        await cluster.add("receive")
+        await cluster.add("housekeep")
+        yield cluster, platform
+
+
+async def send(cluster: Cluster, script: str, keys: int) -> list[Message]:
+    """One message to each of so many keys, accepted."""
+    chats = [f"k{number}" for number in range(keys)]
+    plan = {chat: [Message(chat, 1, f"n=1 {script}", 0.0)] for chat in chats}
+    return (await Senders(cluster.ports(), seed=0).post(plan)).accepted
+
+
+def begun(cluster: Cluster) -> int:
+    return sum(note.event == "begin" for note in read_log(cluster.turn_log))
+
+
+def own_attempts(id: str, evidence: Evidence) -> int:
+    """How many attempts at a message came to an end or ended by its own doing, not with a neighbour's crash."""
+    ended = {note.turn for note in evidence.noted if note.event != "begin"}
+    crashes = [
+        note for note in evidence.noted if note.event == "begin" and evidence.accepted[note.message].poison == "crash"
+    ]
+    own = 0
+    for note in evidence.noted:
+        if note.message == id and note.event == "begin":
+            guilty = [
+                crash for crash in crashes if crash.pid == note.pid and crash.message != id and crash.at >= note.at
+            ]
+            own += note.turn in ended or not guilty
+    return own
+
+
+def seconds_from_first_attempt(row: Row, evidence: Evidence) -> float:
+    first = min(note.at for note in evidence.noted if note.message == row["id"])
+    return float(row["finished_at"] / 1000 - (time.time() - time.monotonic()) - first)

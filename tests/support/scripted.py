@@ -1,0 +1,132 @@
+"""An agent that does what the message tells it, and writes down when every turn began and ended.
+
+KEYTURN_AGENT=tests.support.scripted:agent. A message is a line of words, such as `n=17 sleep=12 parts=2`:
+
+sleep=MS  take so long           linger=MS the same, on the first attempt only
+raise     fail                   refuse    fail for good            hang   never end
+crash     take the process down  parts=K   answer in K pieces       silent say nothing
+
+`raise`, `crash` and `hang` may carry a number: `crash=2` happens on the first two attempts only.
+Each event is one JSON line in the directory that TURN_LOG names, written before anything else can go wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from shared.errors import Permanent
+from shared.messages import Entry, Reply, Result, Turn
+
+LOG_VARIABLE = "TURN_LOG"  # no KEYTURN_ name: those are settings, and unknown ones are refused
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What one message asks for."""
+
+    n: str
+    words: dict[str, str]
+
+    @classmethod
+    def read(cls, text: str) -> Script:
+        pairs = (word.partition("=") for word in text.split())
+        words = {name: value for name, _, value in pairs}
+        return cls(words.get("n", "?"), words)
+
+    def asks(self, word: str, attempt: int) -> bool:
+        """Whether `word` is to happen on this attempt."""
+        value = self.words.get(word)
+        return value is not None and (not value or attempt <= int(value))
+
+    def seconds(self, word: str) -> float:
+        return int(self.words.get(word, "0")) / 1000
+
+    @property
+    def replies(self) -> list[str]:
+        """What the chat will be told if the turn succeeds."""
+        if "silent" in self.words:
+            return []
+        parts = int(self.words.get("parts", "1"))
+        return [f"done {self.n}" if parts == 1 else f"done {self.n} {part}/{parts}" for part in range(1, parts + 1)]
+
+
+class ScriptedAgent:
+    def __init__(self) -> None:
+        self._pid = 0
+        self._file = -1
+
+    async def run(self, turn: Turn) -> Result:
+        script = Script.read("\n".join(inbound.text for inbound in turn.mail))
+        self._note("begin", turn)
+        try:
+            result = await self._obey(script, turn)
+        except BaseException as error:
+            self._note("failed", turn, type(error).__name__)
+            raise
+        self._note("end", turn)
+        return result
+
+    async def _obey(self, script: Script, turn: Turn) -> Result:
+        if seconds := script.seconds("sleep") + (script.seconds("linger") if turn.attempt == 1 else 0):
+            await asyncio.sleep(seconds)
+        if script.asks("crash", turn.attempt):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if script.asks("hang", turn.attempt):
+            await asyncio.Event().wait()
+        if "refuse" in script.words:
+            raise Permanent("refused by script")
+        if script.asks("raise", turn.attempt):
+            raise RuntimeError("raised by script")
+        entries = tuple(Entry("assistant", text) for text in script.replies)
+        return Result(entries, tuple(Reply(text) for text in script.replies))
+
+    def _note(self, event: str, turn: Turn, error: str = "") -> None:
+        """Append one line. One write call each, so a killed process leaves whole lines only."""
+        if LOG_VARIABLE not in os.environ:
+            return
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            path = Path(os.environ[LOG_VARIABLE]) / f"{self._pid}.jsonl"
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        line = {
+            "event": event,
+            "at": time.monotonic(),
+            "pid": self._pid,
+            "key": turn.session_key,
+            "message": turn.mail[0].id,
+            "turn": turn.id,
+            "attempt": turn.attempt,
+        }
+        os.write(
+            self._file, orjson.dumps({**line, "error": error} if error else line, option=orjson.OPT_APPEND_NEWLINE)
+        )
+
+
+agent = ScriptedAgent()
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """One line of a turn log."""
+
+    event: str  # begin, then end or failed; neither when the process was killed
+    at: float  # CLOCK_MONOTONIC, the same for every process of this machine
+    pid: int
+    key: str
+    message: str
+    turn: str
+    attempt: int
+    error: str = ""
+
+
+def read_log(directory: Path) -> list[Noted]:
+    """Everything that all processes noted, in the order in which it happened."""
+    lines = [line for path in directory.glob("*.jsonl") for line in path.read_bytes().splitlines()]
+    return sorted((Noted(**orjson.loads(line)) for line in lines), key=lambda noted: noted.at)
