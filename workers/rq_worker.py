@@ -280,7 +280,7 @@ class KeyturnWorker(BaseWorker):
         log.get().info("command", command=str(command)[:40])
         if command == "shutdown":
             self._stopping.set()
-        elif command == "stop-job" and job_id in self._running:
+        elif command == "stop-job" and isinstance(job_id, str) and job_id in self._running:
             task, _, lease = self._running[job_id]
             if lease is not None:
                 lease.stopped = True

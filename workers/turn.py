@@ -52,8 +52,7 @@ async def take_turns(lease: Lease, runner: Runner) -> None:
             metrics.FENCE_REJECTED.inc()
             log.get().warning("commit refused: the session had moved on", key=lease.key)
             turns.session = None
-        except AlreadyDone:
-            await lease.acknowledge([waiting.seq], limit=1)
+        except AlreadyDone:  # an earlier try did it, unheard: look again, and acknowledge what has ended
             turns.session = None
         if lease.ended:
             return
@@ -77,15 +76,13 @@ class KeyTurns:
         assert mail is not None
         log.correlation.set(mail.inbound.id)
         if opened.unreadable is not None:
-            return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), lease.attempts)
-        begun_before = lease.attempts - lease.begun
-        before = max(begun_before, opened.attempts)
+            return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), 0)
+        begun, failed = lease.attempts_before(mail.seq)
+        before = max(begun, opened.attempts)
         if before >= limit * WORKERS_KILLED:
             return await self._bury(mail, Ending(State.DEAD, "crashed", f"{before} attempts came to no end"), before)
         # An attempt that nobody saw the end of may have killed its worker, or died with a guilty neighbour: run it apart.
-        return await self._attempt(
-            mail, before + 1, self.runner.apart if begun_before > lease.failed else self.runner.agent
-        )
+        return await self._attempt(mail, before + 1, self.runner.apart if begun > failed else self.runner.agent)
 
     async def acknowledge(self, committed: Committed, seqs: list[int]) -> None:
         """Tell delivery and take the next mail, in one round trip. If Redis is away, the housekeeper does both later."""
@@ -104,7 +101,7 @@ class KeyTurns:
     async def _attempt(self, mail: Mail, attempt: int, agent: Agent) -> Committed | None:
         lease, pipe, session = self.lease, self.pipe, self.session
         assert session is not None
-        if not await lease.begin():
+        if not await lease.begin(mail.seq):
             lease.lose()
             return None
         if attempt > 1:

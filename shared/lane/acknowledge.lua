@@ -30,7 +30,7 @@ if hand_over then
   rq_enqueue(11, 15 + count)
   return {1}
 end
-redis.call('HSET', state, 'attempts', 1, 'failed', 0, 'until', now_ms() + lease_ms)
+redis.call('HSET', state, 'of', waiting[2], 'attempts', 1, 'failed', 0, 'until', now_ms() + lease_ms)
 redis.call('ZADD', due, now_ms() + lease_ms, key)
 local answer = {2}
 for i = 1, #waiting, 2 do

@@ -52,20 +52,26 @@ class Lease:
         self.key = key
         self.token = token
         self.running = running
-        self.attempts = attempts  # begun for the head of the mailbox, by whomever
-        self.begun = begun  # whether the attempt of this lease is among them
-        self.failed = failed  # how many of them are known to have failed: the others' workers died
+        self.of = mail[0].seq  # the mail that the counts below belong to
+        self.attempts = attempts  # begun, by whomever
+        self.begun = begun  # whether the one of this lease is among them
+        self.failed = failed  # known to have failed: of the others, nobody saw the end
         self.mail = mail
         self.stopped = False  # somebody asked for this turn to be stopped
         self.ended = False
         self.lost = False
         self.on_lost: Callable[[], object] | None = None
 
-    async def begin(self) -> bool:
+    def attempts_before(self, seq: int) -> tuple[int, int]:
+        """How many attempts at this mail began before, and how many of them are known to have failed."""
+        return (self.attempts - self.begun, self.failed) if seq == self.of else (0, 0)
+
+    async def begin(self, seq: int) -> bool:
         """Count the attempt that is about to start. False: the key is another's by now."""
-        if not self.begun:
-            self.attempts = await self.server.call(ATTEMPT, [keys.state(self.lane.name, self.key)], [self.token])
-            self.begun = self.attempts > 0
+        if not self.begun or seq != self.of:
+            name = keys.state(self.lane.name, self.key)
+            self.attempts = await self.server.call(ATTEMPT, [name], [self.token, seq])
+            self.begun, self.of = self.attempts > 0, seq
         return self.begun
 
     async def acknowledge(self, seqs: Sequence[int], *, limit: int, hand_over: bool = False) -> list[Waiting]:
@@ -78,7 +84,8 @@ class Lease:
         self.lane.let_go(self)  # no renewal may follow: it would take a lease again that this call is about to give up
         answer = await self.server.call(ACKNOWLEDGE, names, args)
         self.mail = unpack_mail(answer[1:])
-        self.attempts, self.begun, self.failed = 1, True, 0
+        if self.mail:
+            self.of, self.attempts, self.begun, self.failed = self.mail[0].seq, 1, True, 0
         if answer[0] == 2:
             self.lane.hold(self)
         else:
@@ -91,7 +98,7 @@ class Lease:
         wake_names, wake_args = self.lane.fresh_wake(self.key)
         delay_ms = int(delay.total_seconds() * 1000)
         names = [*self._mail_names()[1:], *self.running.names(), *wake_names]
-        attempt = "-" if not self.begun else int(spent)
+        attempt = int(spent) if self.begun else "-"
         args = [self.key, self.token, delay_ms, attempt, self.lane.patience_ms]
         args += [*self.running.finish_args(self.result_ttl_s), *wake_args]
         self._end()

@@ -23,6 +23,11 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _GIVES = re.compile(r"-- \[([a-z]+)\]")
 _GIVEN = {
     "ours": "(SELECT version FROM sessions WHERE id = :session_id AND turn_id = :turn_id) AS ours",
+    "buried": """(
+        SELECT id FROM outbox
+        WHERE id = :id AND state = 'buried'
+          AND NOT EXISTS (SELECT 1 FROM dead WHERE kind = 'reply' AND ref = :ref AND state = 'open')
+        ) AS buried""",
     "numbered": """(
         SELECT last_seq FROM routes
         WHERE session_key = :session_key

@@ -42,19 +42,11 @@ class Outbox:
 
     async def bury(self, part: Part, reason: str, detail: str) -> None:
         """It will not be sent; a dead letter says why."""
+        about = {"id": part.id, "reason": reason}
+        letter = {"ref": str(part.id), "session_key": part.session_key, "detail": detail, "attempts": part.attempts + 1}
+        payload = orjson.dumps({"text": part.text, "media": part.media}).decode()
         await self._database.write(
-            step("outbox_failed", id=part.id, state="buried", reason=reason),
-            step(
-                "set_aside",
-                kind="reply",
-                ref=str(part.id),
-                session_key=part.session_key,
-                reason=reason,
-                detail=detail,
-                payload=orjson.dumps({"text": part.text, "media": part.media}).decode(),
-                attempts=part.attempts + 1,
-                now=now_ms(),
-            ),
+            step("bury_part", **about), step("bury_part_letter", payload=payload, now=now_ms(), **letter, **about)
         )
 
     async def waiting_destinations(self, *, after: str, older_than_ms: int, limit: int) -> Sequence[tuple[str, int]]:

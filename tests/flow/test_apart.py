@@ -81,7 +81,7 @@ async def test_an_innocent_message_outlives_any_number_of_killed_workers_up_to_t
         await rig.expire_lease(rig.pipe.turns, key_of())
         await rig.pipe.turns.recover(key_of())
         lease = await rig.lease()
-        await lease.begin()
+        await lease.begin(lease.mail[0].seq)
     await rig.expire_lease(rig.pipe.turns, key_of())
     await rig.pipe.turns.recover(key_of())
     await take_turns(await rig.lease(), Runner(rig.pipe, rig.agent, apart, "test"))

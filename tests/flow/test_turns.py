@@ -84,3 +84,30 @@ async def test_mail_that_redis_lost_is_taken_from_the_journal_in_order(rig: Rig)
     await rig.accept("3")
     await rig.run_turns()
     assert await rig.transcript() == [t for n in range(4) for t in (str(n), f"echo: {n}")]
+
+
+async def test_attempts_belong_to_the_message_and_not_to_its_key(rig: Rig) -> None:
+    seen = []
+
+    async def poison(text: str) -> str:
+        seen.append(text)
+        if text == "0":
+            raise RuntimeError("no")
+        return "fine"
+
+    rig.agent = FunctionAgent(poison)
+    await rig.accept("0")
+    for server in rig.pipe.servers.all:
+        await server.client.flushall()  # only the second message will be in the mailbox
+    await rig.accept("1")
+    for _ in range(2):
+        await rig.run_turns()
+        await rig.expire_lease(rig.pipe.turns, key_of())
+        await rig.pipe.turns.recover(key_of())
+    await rig.run_turns()
+    assert seen == ["0"] * 3 + ["1"]
+    [dead] = await rig.pipe.store.dead.all(state="open", limit=10)
+    assert dead["attempts"] == 3
+    row = await rig.pipe.store.transcript.find(key_of())
+    assert row is not None
+    assert await rig.transcript() == ["1", "fine"]

@@ -17,6 +17,7 @@ from shared.errors import Ambiguous, RateLimited, Transient, Undeliverable
 from shared.lane import Lease
 from shared.messages import Part, Receipt
 from shared.pipeline import Pipeline
+from shared.settings import Settings
 from workers.delivery import Idempotency, Sender
 
 AT_ONCE = 50  # parts read per look
@@ -34,7 +35,9 @@ async def deliver_parts(lease: Lease, courier: Courier) -> None:
     """Send what this destination waits for, until nothing does, or one part has to wait."""
     rounds = 0
     while lease.mail:
-        await lease.begin()
+        if not await lease.begin(lease.mail[0].seq):
+            lease.lose()
+            return
         parts = await courier.pipe.store.outbox.open_parts(lease.key, AT_ONCE)
         done = {waiting.seq for waiting in lease.mail}
         for part in parts:
@@ -63,8 +66,11 @@ async def _deliver(part: Part, courier: Courier) -> timedelta | None:
     if part.sending:
         metrics.AMBIGUOUS_SEND.labels(platform).inc()
         await outbox.ambiguous(part)
-        if sender.idempotency is Idempotency.NONE and not settings.resend_ambiguous:
+        if not _may_repeat(sender, settings):
             await _bury(part, courier, "ambiguous", "an earlier attempt may have arrived")
+            return None
+        if part.attempts >= settings.delivery_max_attempts:
+            await _bury(part, courier, "crashed", f"no end was seen of {part.attempts} attempts")
             return None
     if not await outbox.sending(part):
         return settings.lease  # another attempt began, by one that lost this lease: let it end before going on in order
@@ -81,6 +87,9 @@ async def _deliver(part: Part, courier: Courier) -> timedelta | None:
         if isinstance(error, Ambiguous):
             metrics.AMBIGUOUS_SEND.labels(platform).inc()
             await outbox.ambiguous(part)
+            if not _may_repeat(sender, settings):
+                await _bury(part, courier, "ambiguous", str(error))
+                return None
         if part.attempts + 1 >= settings.delivery_max_attempts:
             await _bury(part, courier, "unreachable", str(error))
             return None
@@ -89,6 +98,10 @@ async def _deliver(part: Part, courier: Courier) -> timedelta | None:
         return _backoff(part.attempts, settings.backoff_seconds, settings.backoff_max_seconds)
     await _sent(part, receipt, courier)
     return None
+
+
+def _may_repeat(sender: Sender, settings: Settings) -> bool:
+    return sender.idempotency is Idempotency.NATIVE or settings.resend_ambiguous
 
 
 async def _sent(part: Part, receipt: Receipt, courier: Courier) -> None:

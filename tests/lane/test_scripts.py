@@ -1,0 +1,515 @@
+"""Every script through its wrapper, on a real Valkey: each answer it can give, and what it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from shared.lane import Lane, Lease, Put, Recovered
+from shared.lane.lane import Claim
+from shared.lane.wake import JOB_PREFIX, Running
+from tests.lane.workbench import DUE, LEASE, QUEUE, Workbench, state
+
+LEASE_S = LEASE.total_seconds()
+SLACK_S = 120  # a machine may be slow; Redis' clock and these bounds may not
+
+
+def near(seconds: float | None, expected: float) -> bool:
+    return seconds is not None and expected - SLACK_S < seconds <= expected + 1
+
+
+# -- put
+
+
+async def test_the_first_mail_wakes_a_key_once_and_the_next_waits(bench: Workbench) -> None:
+    assert await bench.put("k", 1) is Put.WOKEN
+    assert await bench.put("k", 2) is Put.WAITING
+    [job_id] = await bench.queued()
+    assert await bench.state("k") == {"job": job_id}
+    assert await bench.status(job_id) == "queued"
+    assert near(await bench.due("k"), LEASE_S)
+
+
+async def test_keys_wake_independently(bench: Workbench) -> None:
+    assert [await bench.put(key, 1) for key in ("a", "b", "a:b")] == [Put.WOKEN] * 3
+    assert len(await bench.queued()) == 3
+
+
+async def test_mail_is_ordered_by_its_number_whoever_came_first(bench: Workbench) -> None:
+    for seq in (3, 1, 10, 2):
+        await bench.put("k", seq)
+    assert [seq for seq, _ in await bench.mail("k")] == [1, 2, 3, 10]
+    assert [m.seq for m in (await bench.lease(limit=3)).mail] == [1, 2, 3]
+
+
+async def test_putting_the_same_mail_again_changes_nothing(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    before = await bench.mail("k"), await bench.queued(), await bench.state("k")
+    assert await bench.put("k", 1) is Put.WAITING
+    assert await bench.put("k", 7, b"m1") is Put.WAITING  # the payload is the mail; its first number stands
+    assert (await bench.mail("k"), await bench.queued(), await bench.state("k")) == before
+
+
+async def test_a_full_mailbox_refuses_new_mail_but_not_a_repetition(bench: Workbench) -> None:
+    assert await bench.put("k", 1, limit=2) is Put.WOKEN
+    assert await bench.put("k", 2, limit=2) is Put.WAITING
+    assert await bench.put("k", 3, limit=2) is Put.FULL
+    assert await bench.put("k", 2, limit=2) is Put.WAITING
+    assert [seq for seq, _ in await bench.mail("k")] == [1, 2]
+
+
+async def test_what_was_seen_is_not_taken_twice_even_after_it_was_answered(bench: Workbench) -> None:
+    assert await bench.put("k", 0, b"a", seen="id1", seen_ttl_s=100) is Put.WOKEN
+    assert await bench.put("k", 0, b"a", seen="id1", seen_ttl_s=100) is Put.SEEN
+    lease = await bench.lease()
+    await lease.acknowledge([lease.mail[0].seq], limit=1)
+    assert await bench.put("k", 0, b"a", seen="id1", seen_ttl_s=100) is Put.SEEN
+    assert await bench.residue() == ["kt:seen:id1"]
+    assert 0 < await bench.client.ttl("kt:seen:id1") <= 100
+
+
+async def test_refused_mail_was_not_seen(bench: Workbench) -> None:
+    await bench.put("k", 0, b"a", limit=1, seen="id1", seen_ttl_s=100)
+    assert await bench.put("k", 0, b"b", limit=1, seen="id2", seen_ttl_s=100) is Put.FULL
+    lease = await bench.lease()
+    await lease.acknowledge([lease.mail[0].seq], limit=1)
+    assert await bench.put("k", 0, b"b", limit=1, seen="id2", seen_ttl_s=100) is Put.WOKEN
+
+
+async def test_a_mailbox_that_numbers_by_itself_keeps_the_order_of_arrival(bench: Workbench) -> None:
+    payloads = [str(n).encode() for n in range(50)]
+    for payload in payloads:
+        await bench.put("k", 0, payload)
+    mail = await bench.mail("k")
+    assert [payload for _, payload in mail] == payloads
+    assert len({seq for seq, _ in mail}) == 50 and mail[0][0] > 10**15
+
+
+# -- start
+
+
+async def test_starting_a_wake_leases_its_key_with_the_first_mail(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await bench.put("k", 2)
+    [job_id] = await bench.queued()
+    lease = await bench.lease()
+    assert (lease.key, lease.attempts, lease.begun) == ("k", 1, True)
+    assert [(m.seq, m.payload) for m in lease.mail] == [(1, b"m1")]
+    held = await bench.state("k")
+    assert (held["token"], held["job"], held["attempts"]) == (lease.token, job_id, "1")
+    assert near(await bench.due("k"), LEASE_S)
+    assert await bench.status(job_id) == "started" and await bench.popped() == []
+
+
+async def test_a_second_wake_of_a_leased_key_is_spent(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    await bench.expire("k")
+    assert await bench.lane.recover("k") is Recovered.LEASE_EXPIRED
+    taken = await bench.lease()
+    await bench.client.rpush(QUEUE, lease.running.id)  # the first wake again, as RQ's own tools could requeue it
+    claim, claimed = await bench.start()
+    assert (claim, claimed) == (Claim.HELD, None)
+    assert (await bench.state("k"))["token"] == taken.token
+
+
+async def test_a_wake_of_a_delayed_key_is_spent_and_the_delay_stands(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    [job_id] = await bench.queued()
+    await (await bench.lease()).release(delay=timedelta(minutes=5), spent=True)
+    claim, _, claimed = await bench.start_job(job_id)
+    assert claim is Claim.HELD and isinstance(claimed, Running)
+    assert near(await bench.due("k"), 300)
+
+
+async def test_a_wake_without_mail_is_idle_and_leaves_nothing(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await bench.client.delete("kt:turns:mail:k")
+    assert await bench.start() == (Claim.IDLE, None)
+    assert await bench.residue() == []
+
+
+async def test_a_wake_that_redis_forgot_is_gone(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    job_id = await bench.pop()
+    assert job_id is not None
+    await bench.client.delete(JOB_PREFIX + job_id)
+    assert await bench.start_job(job_id) == (Claim.GONE, b"", None)
+    assert await bench.popped() == []
+
+
+async def test_a_job_that_names_no_key_claims_none(bench: Workbench) -> None:
+    await bench.client.hset(JOB_PREFIX + "x", mapping={"data": "anything", "status": "queued"})
+    claim, data, claimed = await bench.start_job("x")
+    assert (claim, data) == (Claim.IDLE, b"anything") and isinstance(claimed, Running)
+    assert await bench.residue() == []
+
+
+async def test_a_further_attempt_counts_only_when_it_begins(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    first = await bench.lease()
+    assert await first.begin(1) and first.attempts == 1  # counted by the start
+    await bench.expire("k")
+    await bench.lane.recover("k")
+    second = await bench.lease()
+    assert (second.attempts, second.begun) == (1, False)
+    assert await second.begin(1) and second.attempts == 2
+    assert await second.begin(1) and second.attempts == 2  # once per lease
+    assert (await bench.state("k"))["attempts"] == "2"
+
+
+async def test_an_attempt_of_a_lost_lease_is_not_counted(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await (await bench.lease()).release(spent=True)
+    late = await bench.lease()
+    await bench.expire("k")
+    await bench.lane.recover("k")
+    await bench.lease()
+    assert not await late.begin(1)
+    assert (await bench.state("k"))["attempts"] == "1"
+
+
+# -- acknowledge
+
+
+async def test_acknowledging_gives_the_next_mail_under_the_same_lease(bench: Workbench) -> None:
+    for seq in (1, 2, 3):
+        await bench.put("k", seq)
+    lease = await bench.lease()
+    assert [m.seq for m in await lease.acknowledge([1], limit=1)] == [2]
+    assert not lease.ended and (lease.attempts, lease.begun) == (1, True)
+    assert [m.seq for m in await lease.acknowledge([2], limit=5)] == [3]
+    assert await bench.status(lease.running.id) == "started" and await bench.queued() == []
+
+
+async def test_acknowledging_the_last_mail_leaves_nothing(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    assert await lease.acknowledge([1], limit=1) == []
+    assert lease.ended and not lease.lost
+    assert await bench.residue() == [] and await bench.status(lease.running.id) == "finished"
+    assert await bench.put("k", 2) is Put.WOKEN
+
+
+async def test_mail_that_came_meanwhile_keeps_the_key_from_going_idle(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    assert await bench.put("k", 2) is Put.WAITING
+    assert [m.seq for m in await lease.acknowledge([1], limit=1)] == [2]
+
+
+async def test_handing_over_gives_the_key_to_a_fresh_wake(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await bench.put("k", 2)
+    lease = await bench.lease()
+    assert await lease.acknowledge([1], limit=1, hand_over=True) == []
+    assert lease.ended and not lease.lost
+    [job_id] = await bench.queued()
+    assert job_id != lease.running.id and await bench.state("k") == {"job": job_id}
+    again = await bench.lease()
+    assert ([m.seq for m in again.mail], again.attempts, again.begun) == ([2], 1, True)
+
+
+async def test_handing_over_an_empty_mailbox_wakes_nobody(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await (await bench.lease()).acknowledge([1], limit=1, hand_over=True)
+    assert await bench.queued() == [] and await bench.residue() == []
+
+
+async def test_a_lost_lease_acknowledges_nothing(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    late = await bench.lease()
+    await bench.expire("k")
+    await bench.lane.recover("k")
+    holder = await bench.lease()
+    assert await late.acknowledge([1], limit=1) == []
+    assert late.lost and late.ended
+    assert [seq for seq, _ in await bench.mail("k")] == [1]
+    assert (await bench.state("k"))["token"] == holder.token
+    assert await bench.status(late.running.id) == "finished"
+
+
+async def test_only_the_named_numbers_are_dropped(bench: Workbench) -> None:
+    for seq in (1, 2, 3, 4):
+        await bench.put("k", seq)
+    lease = await bench.lease(limit=4)
+    assert [m.seq for m in await lease.acknowledge([2, 4, 99], limit=4)] == [1, 3]
+
+
+# -- release
+
+
+async def test_a_key_released_now_is_awake_with_its_mail(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    await lease.release(spent=True)
+    [job_id] = await bench.queued()
+    assert lease.ended and await bench.state("k") == {"job": job_id, "of": "1", "attempts": "1", "failed": "1"}
+    assert await bench.status(lease.running.id) == "finished"
+    again = await bench.lease()
+    assert (again.attempts, again.begun, again.mail[0].seq) == (1, False, 1)
+
+
+async def test_a_release_that_spends_nothing_takes_the_attempt_back(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    for _ in range(5):
+        lease = await bench.lease()
+        assert await lease.begin(lease.mail[0].seq) and lease.attempts == 1
+        await lease.release(spent=False)
+    await (await bench.lease()).release(spent=True)
+    not_begun = await bench.lease()
+    await not_begun.release(spent=False)  # never begun, so there is nothing to take back
+    assert (await bench.state("k"))["attempts"] == "1"
+
+
+async def test_a_delayed_key_sleeps_in_redis_and_not_in_a_worker(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    await lease.release(delay=timedelta(minutes=5), spent=True)
+    assert set(await bench.state("k")) == {"until", "of", "attempts", "failed"} and await bench.queued() == []
+    assert near(await bench.due("k"), 300)
+    assert await bench.put("k", 2) is Put.WAITING
+    assert await bench.lane.recover("k") is Recovered.NOTHING
+    await bench.expire("k")
+    assert await bench.lane.recover("k") is Recovered.DELAY_ENDED
+    assert [m.seq for m in (await bench.lease()).mail] == [1]
+
+
+async def test_a_lost_lease_releases_nothing(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    late = await bench.lease()
+    await bench.expire("k")
+    await bench.lane.recover("k")
+    holder = await bench.lease()
+    before = await bench.state("k")
+    await late.release(delay=timedelta(minutes=5), spent=False)
+    assert await bench.state("k") == before and before["token"] == holder.token
+    assert await bench.queued() == []
+
+
+# -- renew
+
+
+async def test_renewing_extends_a_lease(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    await bench.expire("k")
+    await bench.renew(lease)
+    assert not lease.lost and near(await bench.due("k"), LEASE_S)
+    assert await bench.lane.recover("k") is Recovered.NOTHING
+
+
+async def test_a_lane_renews_what_it_holds_by_itself(bench: Workbench) -> None:
+    every = timedelta(milliseconds=5)
+    lane = Lane(bench.servers, bench.lane.wakes, lease=LEASE, renew_every=every, partitions=1)
+    bench.lane = lane
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    await bench.expire("k")
+    async with asyncio.timeout(60):
+        while not near(await bench.due("k"), LEASE_S):
+            await asyncio.sleep(0.01)
+    assert not lease.lost
+
+
+async def test_renewing_tells_who_lost_its_lease_and_nobody_else(bench: Workbench) -> None:
+    for key in ("a", "b"):
+        await bench.put(key, 1)
+    late, kept = await bench.lease(), await bench.lease()
+    assert (late.key, kept.key) == ("a", "b")
+    told = []
+    late.on_lost = lambda: told.append("a")
+    kept.on_lost = lambda: told.append("b")
+    await bench.expire("a")
+    await bench.lane.recover("a")
+    holder = await bench.lease()
+    await bench.renew(late, kept)
+    assert told == ["a"] and (late.lost, kept.lost, holder.lost) == (True, False, False)
+
+
+async def test_a_lease_that_redis_forgot_is_taken_again(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    await bench.client.flushall()
+    await bench.renew(lease)
+    assert not lease.lost and (await bench.state("k"))["token"] == lease.token
+    assert await bench.put("k", 2) is Put.WAITING  # the holder will see it
+    assert [m.seq for m in await lease.acknowledge([1], limit=1)] == [2]
+    assert await lease.acknowledge([2], limit=1) == []
+    assert await bench.residue() == []
+
+
+async def test_a_forgotten_lease_of_a_dead_worker_leaves_nothing(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    await bench.client.flushall()
+    await bench.renew(lease)
+    await bench.expire("k")
+    assert await bench.lane.recover("k") is Recovered.NOTHING
+    assert await bench.residue() == []
+
+
+# -- recover
+
+
+async def test_an_expired_lease_is_woken_with_its_count_of_attempts(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await bench.lease()
+    await bench.expire("k")
+    assert await bench.lane.recover("k") is Recovered.LEASE_EXPIRED
+    [job_id] = await bench.queued()
+    assert await bench.state("k") == {"job": job_id, "of": "1", "attempts": "1", "failed": "0"}
+    assert await bench.lane.recover("k") is Recovered.NOTHING  # several housekeepers may call it
+    assert await bench.queued() == [job_id]
+
+
+async def test_a_queued_wake_is_trusted(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await bench.hurry("k")
+    assert await bench.lane.recover("k") is Recovered.NOTHING
+    assert len(await bench.queued()) == 1 and near(await bench.due("k"), LEASE_S)
+
+
+@pytest.mark.parametrize("status", [None, "failed", "canceled", "finished"])
+async def test_a_lost_wake_is_replaced(bench: Workbench, status: str | None) -> None:
+    await bench.put("k", 1)
+    job_id = await bench.pop()
+    if status is None:
+        await bench.client.delete(f"{JOB_PREFIX}{job_id}")
+    else:
+        await bench.client.hset(f"{JOB_PREFIX}{job_id}", "status", status)
+    assert await bench.lane.recover("k") is Recovered.WAKE_LOST
+    assert (await bench.lease()).mail[0].seq == 1
+
+
+async def test_recovering_a_key_without_mail_leaves_nothing(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await bench.client.delete("kt:turns:mail:k")
+    assert await bench.lane.recover("k") is Recovered.NOTHING
+    assert await bench.residue() == []
+    assert await bench.lane.recover("never heard of") is Recovered.NOTHING
+
+
+async def test_a_living_lease_is_left_alone(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    await bench.hurry("k")
+    assert await bench.lane.recover("k") is Recovered.NOTHING
+    assert (await bench.state("k"))["token"] == lease.token and near(await bench.due("k"), LEASE_S)
+
+
+async def test_what_is_due_is_found_and_the_next_time_is_told(bench: Workbench) -> None:
+    for key in ("a", "b", "c"):
+        await bench.put(key, 1)
+    await bench.hurry("b")
+    late, next_s = await bench.lane.due(bench.server, 10)
+    assert late == ["b"] and near(next_s, LEASE_S)
+    assert await bench.lane.due(bench.server, 1) == (["b"], float("inf"))
+    await bench.client.delete(DUE)
+    assert await bench.lane.due(bench.server, 10) == ([], float("inf"))
+
+
+# -- requeue, finish, awake
+
+
+async def test_popped_wakes_go_back_to_the_front_once(bench: Workbench) -> None:
+    for key in ("a", "b"):
+        await bench.put(key, 1)
+    first, second = await bench.queued()
+    assert await bench.pop() == first
+    assert await bench.lane.requeue(bench.server, "turns-0", [first, "unknown"]) == 1
+    assert await bench.lane.requeue(bench.server, "turns-0", [first]) == 0
+    assert await bench.queued() == [first, second] and await bench.popped() == []
+
+
+async def test_finishing_a_wake_ends_it_once(bench: Workbench) -> None:
+    await bench.client.hset("rq:worker:test", "birth", "then")
+    await bench.put("k", 1)
+    await bench.client.delete("kt:turns:mail:k")
+    job_id = await bench.pop()
+    assert job_id is not None
+    _, _, running = await bench.start_job(job_id)
+    assert isinstance(running, Running)
+    for _ in range(2):  # an answer may be lost on the way and the call repeated
+        await bench.lane.finish(bench.server, running, 60)
+    assert await bench.status(job_id) == "finished"
+    assert await bench.client.hget("rq:worker:test", "successful_job_count") == b"1"
+    assert await bench.client.xlen(f"rq:results:{job_id}") == 1
+    assert await bench.client.exists(f"rq:executions:{job_id}", "rq:wip:turns-0") == 0
+
+
+async def test_finishing_after_redis_forgot_everything_leaves_nothing(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    await bench.client.flushall()
+    await bench.lane.finish(bench.server, lease.running, 60)
+    assert await bench.client.dbsize() == 0
+
+
+async def test_awake_says_which_keys_redis_knows(bench: Workbench) -> None:
+    await bench.put("a", 1)
+    await bench.put("b", 1)
+    await bench.lease()
+    assert await bench.lane.awake(["x", "a", "b", "y"]) == [False, True, True, False]
+    assert await bench.lane.awake([]) == []
+
+
+# -- all of them
+
+
+async def test_forgotten_scripts_are_loaded_again_without_harm(bench: Workbench) -> None:
+    """A restarted Redis knows no scripts: each call finds that out by itself."""
+
+    async def forget() -> None:
+        await bench.client.script_flush()
+
+    await forget()
+    await bench.put("k", 1)
+    await bench.put("k", 2)
+    await forget()
+    lease = await bench.lease()
+    await forget()
+    await bench.renew(lease)
+    await forget()
+    assert [m.seq for m in await lease.acknowledge([1], limit=1)] == [2]
+    await forget()
+    await lease.release(spent=True)
+    await forget()
+    again = await bench.lease()
+    await forget()
+    assert await again.begin(again.mail[0].seq) and again.attempts == 2
+    await bench.expire("k")
+    await forget()
+    assert await bench.lane.recover("k") is Recovered.LEASE_EXPIRED
+    job_id = await bench.pop()
+    assert job_id is not None
+    await forget()
+    assert await bench.lane.requeue(bench.server, "turns-0", [job_id]) == 1
+    last = await bench.lease()
+    await forget()
+    assert await last.acknowledge([2], limit=1) == []
+    await forget()
+    await bench.lane.finish(bench.server, last.running, 60)
+    assert await bench.residue() == []
+
+
+async def test_forgotten_scripts_do_no_harm_to_calls_that_travel_together(bench: Workbench) -> None:
+    await bench.client.script_flush()
+    puts = await asyncio.gather(*(bench.put(f"k{n % 5}", n) for n in range(1, 51)))
+    assert puts.count(Put.WOKEN) == 5 and puts.count(Put.WAITING) == 45
+    for n in range(5):
+        assert [seq for seq, _ in await bench.mail(f"k{n}")] == list(range(n or 5, 51, 5))
+
+
+async def test_a_key_of_any_characters_is_kept_apart(bench: Workbench) -> None:
+    odd = ["a b", "a:b", "ключ", "a\nb", "%00", "{k}"]
+    for key in odd:
+        assert await bench.put(key, 1, key.encode()) is Put.WOKEN
+    leases: list[Lease] = [await bench.lease() for _ in odd]
+    assert [(lease.key, lease.mail[0].payload.decode()) for lease in leases] == [(key, key) for key in odd]
+    for lease in leases:
+        assert await bench.client.exists(state(lease.key))
+        await lease.acknowledge([1], limit=1)
+    assert await bench.residue() == []
