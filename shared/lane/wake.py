@@ -19,6 +19,7 @@ from shared.ids import fresh_id
 QUEUES = Queue.redis_queues_keys
 JOB_PREFIX = Job.redis_job_namespace_prefix
 FAILURE_TTL_SECONDS = 24 * 3600
+CALL_LIMIT = 65_536  # bytes; a wake's call is a function name and a key
 
 
 def queue_key(name: str) -> str:
@@ -100,7 +101,7 @@ def _call(func_name: str, key: str) -> bytes:
 def called(data: bytes) -> tuple[str, list[Any]]:
     """The function name and arguments in a job's data; ValueError when it is nothing that we write."""
     try:
-        func_name, instance, args, kwargs = Serializer.loads(zlib.decompress(data))
+        func_name, instance, args, kwargs = Serializer.loads(zlib.decompressobj().decompress(data, CALL_LIMIT))
     except zlib.error:
         raise ValueError("job data is not compressed") from None
     except (TypeError, ValueError):

@@ -171,6 +171,27 @@ async def test_an_attempt_of_a_lost_lease_is_not_counted(bench: Workbench) -> No
     assert (await bench.state("k"))["attempts"] == "1"
 
 
+async def test_counts_belong_to_one_piece_of_mail(bench: Workbench) -> None:
+    """Mail with a lower number may come to the head later: it starts with counts of its own."""
+    await bench.put("k", 2)
+    failed = await bench.lease()
+    await failed.release(spent=True)
+    await bench.put("k", 1)
+    earlier = await bench.lease()
+    assert (earlier.mail[0].seq, earlier.attempts, earlier.begun) == (1, 1, True)
+    assert earlier.attempts_before(1) == (0, 0)
+
+
+async def test_a_lease_may_begin_other_mail_than_its_head(bench: Workbench) -> None:
+    """As when the journal says that another message comes first."""
+    await bench.put("k", 2)
+    lease = await bench.lease()
+    assert await lease.begin(1) and lease.attempts_before(1) == (0, 0)
+    await lease.release(spent=True)
+    head = await bench.lease()
+    assert (head.mail[0].seq, head.attempts_before(2)) == (2, (0, 0))
+
+
 # -- acknowledge
 
 

@@ -72,10 +72,6 @@ class Workbench:
         assert claim is Claim.LEASED and lease is not None
         return lease
 
-    async def begin(self, lease: Lease) -> bool:
-        """Begin a turn for the head of a lease's mail."""
-        return await lease.begin(lease.mail[0].seq)
-
     async def renew(self, *leases: Lease) -> None:
         """What the lane does by itself every few seconds."""
         await self.lane._renew(self.server, leases)

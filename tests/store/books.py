@@ -1,0 +1,82 @@
+"""Hands for the store: accept and commit in a line, and count what every table holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from shared.codec import encode_inbound
+from shared.messages import Entry, Inbound, Mail, Reply, Session
+from shared.store import Store
+from shared.store.database import Row, Statement, Step
+from shared.store.journal import Accepted
+from shared.store.postgres import POOL_SIZE, Postgres
+from shared.store.transcript import Committed, Ending, Proof
+from tests.support.pipe import an_inbound, key_of
+
+TABLES = ("inbox", "routes", "sessions", "messages", "turns", "outbox", "dead")
+
+
+async def accept(store: Store, inbound: Inbound, *, limit: int = 1000, key: str | None = None) -> Accepted:
+    key = key if key is not None else key_of(inbound.source.chat)
+    return await store.journal.accept(inbound, encode_inbound(inbound), key, limit)
+
+
+async def mail(store: Store, text: str = "hello", *, chat: str = "c1", **about: Any) -> Mail:
+    """An inbound that the journal has."""
+    inbound = an_inbound(text, chat=chat, **about)
+    return Mail((await accept(store, inbound)).seq, inbound)
+
+
+def proof(turn_id: str | None = None, attempts: int = 1) -> Proof:
+    return Proof(turn_id or f"turn_{uuid4().hex}", "test", attempts, 1, 2)
+
+
+async def load(store: Store, key: str = key_of()) -> Session:
+    session, _ = await store.transcript.load(key, "")
+    return session
+
+
+async def commit(
+    store: Store,
+    session: Session,
+    *letters: Mail,
+    replies: Sequence[str] = ("hi",),
+    ending: Ending | None = None,
+    turn_id: str | None = None,
+) -> Committed:
+    """What a turn that answered `letters` leaves."""
+    entries = [Entry("user", m.inbound.text, m.inbound.id) for m in letters]
+    entries += [Entry("assistant", text) for text in replies]
+    parts = [Reply(text) for text in replies]
+    key = key_of(letters[-1].inbound.source.chat)
+    return await store.transcript.commit(session, key, letters, entries, parts, ending or Ending(), proof(turn_id))
+
+
+def raw(sql: str, **values: Any) -> Step:
+    """A step that is in no file, written with :names."""
+    return Step(Statement("test", sql, sql, None, "RETURNING" in sql), values)
+
+
+async def crowd(store: Store) -> None:
+    """Let PostgreSQL's pool grow to its size, so that what is sent at once runs at once. SQLite has one writer."""
+    if isinstance(store.database, Postgres):
+        await asyncio.gather(*(ask(store, "SELECT pg_sleep(0.3)") for _ in range(POOL_SIZE)))
+
+
+async def ask(store: Store, sql: str, **values: Any) -> list[Row]:
+    """Any query."""
+    [rows] = await store.database.read(raw(sql, **values))
+    return rows
+
+
+async def write(store: Store, sql: str, **values: Any) -> list[Row]:
+    [rows] = await store.database.write(raw(sql, **values))
+    return rows
+
+
+async def contents(store: Store) -> dict[str, list[Row]]:
+    """Everything in every table."""
+    return {table: await ask(store, f"SELECT * FROM {table} ORDER BY 1, 2") for table in TABLES}

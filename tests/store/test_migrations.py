@@ -1,0 +1,96 @@
+"""Migrations: forward, once, whoever runs them and how many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from shared.embedded.postgres import Postgres as PostgresServer
+from shared.errors import ConfigurationError, Unavailable
+from shared.store import open_store
+from shared.store.database import Database, open_database
+from shared.store.migrations import migrations
+from tests.store.books import mail
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def bare_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database without a schema."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/deep/down/keyturn.db"
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    name = f"bare_{uuid4().hex}"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    return server.url.rpartition("/")[0] + f"/{name}"
+
+
+NAMES = [migration.name for migration in migrations("sqlite")]
+
+
+async def test_a_bare_database_is_brought_up_to_date_once(bare_url: str) -> None:
+    database = await open_database(bare_url)
+    assert await database.pending_migrations() == NAMES
+    assert await database.migrate() == NAMES
+    assert await database.pending_migrations() == []
+    assert await database.migrate() == []
+    await database.close()
+
+
+async def test_what_was_there_before_a_second_migration_is_there_after_it(bare_url: str) -> None:
+    store = await open_store(bare_url, 10)
+    await store.database.migrate()
+    letter = await mail(store)
+    await store.database.migrate()
+    assert await store.journal.find(letter.inbound.id) is not None
+    await store.database.close()
+
+
+async def test_processes_that_migrate_at_once_apply_each_migration_once(bare_url: str) -> None:
+    databases: list[Database] = [await open_database(bare_url) for _ in range(6)]
+    looks = [database.pending_migrations() for database in databases[:3]]
+    *applied, _, _, _ = await asyncio.gather(*(database.migrate() for database in databases), *looks)
+    assert sorted(name for names in applied for name in names) == NAMES
+    for database in databases:
+        assert await database.pending_migrations() == []
+        await database.close()
+
+
+async def test_without_a_schema_the_store_is_unavailable(bare_url: str) -> None:
+    store = await open_store(bare_url, 10)
+    with pytest.raises(Unavailable):
+        await mail(store)
+    with pytest.raises(Unavailable):
+        await store.journal.find("x")
+    await store.database.migrate()
+    assert (await mail(store)).seq == 1
+    await store.database.close()
+
+
+async def test_both_databases_get_the_same_tables_and_indexes() -> None:
+    def heads(dialect: str) -> list[str]:
+        return [statement.split("(")[0] for m in migrations(dialect) for statement in m.statements]
+
+    assert heads("sqlite") == heads("postgres")
+
+
+async def test_an_unknown_kind_of_database_is_refused() -> None:
+    with pytest.raises(ConfigurationError):
+        await open_database("mysql://localhost/x")
+
+
+async def test_a_database_that_is_away_is_unavailable_and_nothing_else(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    store = await open_store(f"sqlite:///{tmp_path}/there/keyturn.db", 10)
+    (tmp_path / "there").rmdir()
+    with pytest.raises(Unavailable):
+        await mail(store)
+    (tmp_path / "there").mkdir()
+    await store.database.migrate()
+    assert (await mail(store)).seq == 1
+    await store.database.close()

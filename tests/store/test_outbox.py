@@ -1,0 +1,124 @@
+"""Parts leave in order, each attempt is written down first, and what is set aside says why."""
+
+from __future__ import annotations
+
+import asyncio
+
+from shared.messages import Part
+from shared.store import Store
+from tests.store.books import ask, commit, load, mail
+from tests.support.pipe import key_of
+
+PLACE = "to:webhook:c1"
+
+
+async def parts(store: Store, count: int = 1, chat: str = "c1") -> list[Part]:
+    """Replies that were just decided."""
+    await commit(
+        store, await load(store, key_of(chat)), await mail(store, chat=chat), replies=[f"r{n}" for n in range(count)]
+    )
+    return await store.outbox.open_parts(f"to:webhook:{chat}", 50)
+
+
+async def test_parts_are_given_in_order_with_all_that_a_sender_needs(store: Store) -> None:
+    letter = await mail(store, thread="t1")
+    committed = await commit(store, await load(store), letter, replies=("one", "two"), turn_id="turn_x")
+    first, second = await store.outbox.open_parts(PLACE, 10)
+    assert (first.id, second.id) == committed.outbox
+    assert (first.text, first.part, first.parts, second.text, second.part) == ("one", 1, 2, "two", 2)
+    assert (first.source, first.session_key) == (letter.inbound.source, key_of())
+    assert first.in_reply_to == (letter.inbound.event_id,)
+    assert (first.attempts, first.sending) == (0, False)
+    assert first.idempotency_key != second.idempotency_key
+    assert [part.id for part in await store.outbox.open_parts(PLACE, 1)] == [first.id]
+
+
+async def test_only_one_attempt_may_begin(store: Store) -> None:
+    [part] = await parts(store)
+    begun = await asyncio.gather(*(store.outbox.sending(part) for _ in range(20)))
+    assert begun.count(True) == 1
+    [again] = await store.outbox.open_parts(PLACE, 10)
+    assert again.sending and again.attempts == 1 and again.idempotency_key == part.idempotency_key
+    assert await store.outbox.sending(again)
+
+
+async def test_a_sent_part_is_no_longer_open(store: Store) -> None:
+    [part] = await parts(store)
+    await store.outbox.sending(part)
+    await store.outbox.sent(part, "msg-7")
+    assert await store.outbox.open_parts(PLACE, 10) == []
+    assert not await store.outbox.sending(part)
+    [row] = await ask(store, "SELECT state, receipt, attempts, sent_at, sending_at FROM outbox")
+    assert (row["state"], row["receipt"], row["attempts"]) == ("sent", "msg-7", 1)
+    assert row["sent_at"] >= row["sending_at"]
+
+
+async def test_a_failed_part_waits_again_and_a_sent_one_cannot_fail_afterwards(store: Store) -> None:
+    [part] = await parts(store)
+    await store.outbox.sending(part)
+    await store.outbox.failed(part, "503")
+    [again] = await store.outbox.open_parts(PLACE, 10)
+    assert (again.sending, again.attempts) == (False, 1)
+    await store.outbox.sending(again)
+    await store.outbox.sent(again, "m")
+    await store.outbox.failed(again, "too late")
+    [row] = await ask(store, "SELECT state, reason FROM outbox")
+    assert (row["state"], row["reason"]) == ("sent", None)
+
+
+async def test_an_ambiguous_part_is_flagged_and_stays_open(store: Store) -> None:
+    [part] = await parts(store)
+    await store.outbox.sending(part)
+    await store.outbox.ambiguous(part)
+    [row] = await ask(store, "SELECT state, ambiguous FROM outbox")
+    assert (row["state"], row["ambiguous"]) == ("sending", 1)
+    assert [p.id for p in await store.outbox.open_parts(PLACE, 10)] == [part.id]
+
+
+async def test_a_buried_part_becomes_a_dead_letter(store: Store) -> None:
+    first, second = await parts(store, 2)
+    await store.outbox.sending(first)
+    await store.outbox.bury(first, "refused", "403 forbidden")
+    assert [part.id for part in await store.outbox.open_parts(PLACE, 10)] == [second.id]
+    [dead] = await store.dead.all(state="open", limit=10)
+    assert (dead["kind"], dead["ref"], dead["reason"], dead["session_key"]) == (
+        "reply",
+        str(first.id),
+        "refused",
+        key_of(),
+    )
+    assert not await store.outbox.sending(first)
+
+
+async def test_destinations_that_wait_are_found_page_by_page_with_their_first_part(store: Store) -> None:
+    firsts = {}
+    for n in range(4):
+        firsts[f"to:webhook:c{n}"] = (await parts(store, 2, chat=f"c{n}"))[0].id
+    done, _ = await store.outbox.open_parts("to:webhook:c3", 10)
+    await store.outbox.sent(done, "")
+    firsts["to:webhook:c3"] += 1
+    page = await store.outbox.waiting_destinations(after="", older_than_ms=-1000, limit=3)
+    rest = await store.outbox.waiting_destinations(after=page[-1][0], older_than_ms=-1000, limit=3)
+    assert dict([*page, *rest]) == firsts and len(page) == 3
+    assert await store.outbox.waiting_destinations(after="", older_than_ms=10**7, limit=3) == []
+
+
+async def test_a_session_is_followed_from_a_part_on(store: Store) -> None:
+    ids = [part.id for part in await parts(store, 3)]
+    await parts(store, 2, chat="other")
+    rows = await store.outbox.of_session(key_of(), after=ids[0])
+    assert [row["id"] for row in rows] == ids[1:]
+    assert [row["id"] for row in await store.outbox.of_session(key_of(), after=0, limit=1)] == ids[:1]
+
+
+async def test_a_dead_letter_is_dealt_with_once(store: Store) -> None:
+    await store.dead.set_aside("request", "evt", None, "malformed", "not JSON", "\0" + "x" * 10_000)
+    await store.dead.set_aside("mail", "7", key_of(), "malformed", "bad", "{}")
+    newest, oldest = await store.dead.all(state="open", limit=10)
+    assert (newest["kind"], oldest["kind"]) == ("mail", "request")
+    whole = await store.dead.find(oldest["id"])
+    assert whole is not None and len(whole["payload"]) <= 4096 and "\0" not in whole["payload"]
+    closed = await asyncio.gather(*(store.dead.close(oldest["id"], "dropped") for _ in range(10)))
+    assert closed.count(True) == 1
+    assert [row["id"] for row in await store.dead.all(state="dropped", limit=10)] == [oldest["id"]]
+    assert await store.dead.find(10**9) is None and not await store.dead.close(10**9, "dropped")

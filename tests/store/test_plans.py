@@ -1,0 +1,85 @@
+"""A load costs its window, not the history: what runs per turn and per sweep goes by index, on both databases."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from shared.store import Store
+from shared.store.database import STATEMENTS
+from shared.store.postgres import Postgres
+from tests.store.books import ask, raw, write
+from tests.support.pipe import key_of
+
+QUERIES: dict[str, dict[str, Any]] = {
+    "load_session": {"session_key": key_of("7")},
+    "load_window": {"session_key": key_of("7"), "limit": 50},
+    "load_standing": {"id": "in_7"},
+    "inbox_by_id": {"id": "in_7"},
+    "pending_of_key": {"session_key": key_of("7"), "after": 0, "limit": 50},
+    "pending_keys": {"after": "", "before": 10**15, "limit": 50},
+    "outbox_of": {"destination": "to:webhook:7", "limit": 50},
+    "outbox_of_turn": {"turn_id": "turn_7"},
+    "outbox_of_session": {"session_key": key_of("7"), "after": 0, "limit": 50},
+    "outbox_destinations": {"after": "", "before": 10**15, "limit": 50},
+    "session_by_key": {"session_key": key_of("7")},
+    "messages_of_session": {"session_id": "ses_7", "limit": 50},
+}
+# 400 conversations of 50 messages each; two in a hundred inbounds and parts are still open.
+FILL = (
+    """INSERT INTO routes SELECT 'agent:main:webhook:dm:' || k, 'ses_' || k, 25, 24, 1 FROM {keys}""",
+    """INSERT INTO sessions SELECT 'ses_' || k, 'agent:main:webhook:dm:' || k, 24, 'turn', 50, 1, 1 FROM {keys}""",
+    """INSERT INTO messages (session_id, n, turn_id, role, text, data, created_at)
+       SELECT 'ses_' || k, n, 'turn_' || k, 'user', 'some words that were said', '{{}}', 1 FROM {keys}, {numbers}""",
+    """INSERT INTO inbox (id, event_id, platform, session_key, seq, payload, state, received_at)
+       SELECT 'in_' || (k * 50 + n), 'e', 'webhook', 'agent:main:webhook:dm:' || k, n, 'some words that were said',
+              CASE WHEN n = 50 THEN 'pending' ELSE 'answered' END, 1 FROM {keys}, {numbers}""",
+    """INSERT INTO outbox (idempotency_key, turn_id, ordinal, session_key, destination, platform, payload, state, created_at)
+       SELECT 'o', 'turn_' || (k * 50 + n), 1, 'agent:main:webhook:dm:' || k, 'to:webhook:' || k, 'webhook', 'some words',
+              CASE WHEN n = 50 THEN 'pending' ELSE 'sent' END, 1 FROM {keys}, {numbers}""",
+)
+SERIES = {
+    True: "generate_series(1, {n}) AS {name}({column})",
+    False: "(WITH RECURSIVE s(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM s WHERE x < {n}) SELECT x AS {column} FROM s) AS {name}",
+}
+
+
+@pytest.fixture
+async def filled(store: Store) -> Store:
+    series = SERIES[isinstance(store.database, Postgres)]
+    parts = {
+        "keys": series.format(n=400, name="keys", column="k"),
+        "numbers": series.format(n=50, name="numbers", column="n"),
+    }
+    for statement in FILL:
+        await write(store, statement.format(**parts))
+    await write(store, "ANALYZE")
+    return store
+
+
+async def full_scans(store: Store, name: str, values: dict[str, Any]) -> list[str]:
+    """The lines of a query's plan that read a whole table."""
+    body = STATEMENTS[name].body
+    if isinstance(store.database, Postgres):
+        rows = await ask(store, f"EXPLAIN {body}", **values)
+        return [row["QUERY PLAN"] for row in rows if "Seq Scan" in row["QUERY PLAN"]]
+    rows = await ask(store, f"EXPLAIN QUERY PLAN {body}", **values)
+    return [row["detail"] for row in rows if re.match(r"SCAN (?!.*USING (COVERING )?INDEX)", row["detail"])]
+
+
+async def test_what_the_pipeline_reads_it_reads_by_index(filled: Store) -> None:
+    found = {name: await full_scans(filled, name, values) for name, values in QUERIES.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+async def test_the_look_for_full_scans_finds_one(filled: Store) -> None:
+    assert await full_scans(filled, "inbox_by_event", {"event_id": "e"})
+
+
+async def test_a_loaded_window_is_the_end_of_a_long_transcript(filled: Store) -> None:
+    session, standing = await filled.transcript.load(key_of("7"), "in_400")
+    assert (session.version, session.message_count, len(session.history)) == (24, 50, 4)
+    assert standing is not None and standing.state == "pending"
+    assert await filled.database.read(raw("SELECT COUNT(*) AS n FROM messages")) == [[{"n": 20_000}]]
