@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from shared.pipeline import Pipeline
-from workers.agent import Agent
+from workers.agent import Agent, Punctual
 from workers.agent.apart import Apart
 from workers.delivery import open_senders
 from workers.delivery.deliver import Courier
@@ -23,9 +23,10 @@ class Crew:
 
 @asynccontextmanager
 async def open_crew(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[Crew]:
-    apart = Apart(pipe.settings.agent, pipe.settings.turn_timeout_seconds)
+    timeout_seconds = pipe.settings.turn_timeout_seconds
+    punctual, apart = Punctual(agent, timeout_seconds), Apart(pipe.settings.agent, timeout_seconds)
     try:
         async with open_senders(pipe) as senders:
-            yield Crew(pipe, Runner(pipe, agent, apart, worker), Courier(pipe, senders))
+            yield Crew(pipe, Runner(pipe, punctual, apart, worker), Courier(pipe, senders))
     finally:
         apart.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import redis
@@ -19,14 +19,16 @@ from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
 from shared import keys, log, metrics
 from shared.errors import PipelineError
+from shared.failpoints import reach
 from shared.lane import Lane, Recovered
+from shared.lane.garbage import purge
 from shared.lane.wake import queue_key
 from shared.pipeline import Pipeline
 from shared.redis_servers import Server
 
 LOOK_SECONDS = 0.5  # the longest pause between looks at what is due
 AT_ONCE = 500
-STUCK_SECONDS = 3.0  # a popped wake starts within milliseconds; after this its worker is gone
+STUCK_SECONDS = 1.0  # a popped wake starts within milliseconds; after this its worker is gone, or too slow
 MAIL_PER_KEY = 100
 
 
@@ -49,6 +51,8 @@ class Housekeeper:
                 wait = min(pause, await look())
             except (PipelineError, redis.RedisError, OSError, TimeoutError) as error:
                 log.get().warning("look cut short", error=f"{type(error).__name__}: {error}")
+            except Exception:  # whatever it was, the next look begins anew: progress after a loss depends on it
+                log.get().exception("look failed")
             try:
                 async with asyncio.timeout(max(wait, 0.01)):
                     await stopping.wait()
@@ -61,7 +65,7 @@ class Housekeeper:
         for lane in (self._pipe.turns, self._pipe.deliveries):
             for server in self._pipe.servers.all:
                 late, next_s = await lane.due(server, AT_ONCE)
-                for key, recovered in zip(late, await asyncio.gather(*map(lane.recover, late)), strict=True):
+                for key, recovered in zip(late, await self._recover(lane, late), strict=True):
                     if recovered is not Recovered.NOTHING:
                         metrics.RECOVERED.labels(lane.name, recovered.name.lower()).inc()
                     if recovered is Recovered.LEASE_EXPIRED:
@@ -69,6 +73,19 @@ class Housekeeper:
                         log.get().warning("lease expired, woken again", lane=lane.name, key=key)
                 soonest = 0 if len(late) == AT_ONCE else min(soonest, next_s)
         return soonest
+
+    async def _recover(self, lane: Lane, late: Sequence[str]) -> list[Recovered]:
+        """What became of each key. One that holds garbage is cleaned and looked at again; it stops none of the others."""
+        outcomes = await asyncio.gather(*map(lane.recover, late), return_exceptions=True)
+        found = []
+        for key, outcome in zip(late, outcomes, strict=True):
+            if isinstance(outcome, redis.ResponseError):
+                await purge(lane, key)
+                outcome = await lane.recover(key)
+            if isinstance(outcome, BaseException):
+                raise outcome
+            found.append(outcome)
+        return found
 
     async def _sweep(self) -> float:
         for lane in (self._pipe.turns, self._pipe.deliveries):
@@ -89,6 +106,7 @@ class Housekeeper:
                 del self._popped[gone]
             stuck = [id for id in ids if now - self._popped.setdefault((queue, id), now) > STUCK_SECONDS]
             if stuck:
+                reach("housekeep.before_requeue")
                 back = await lane.requeue(server, queue, stuck)
                 metrics.RECOVERED.labels(lane.name, "never_started").inc(back)
                 log.get().warning("wakes put back", queue=queue, count=back)
@@ -124,8 +142,9 @@ class Housekeeper:
             for key, awake in zip(waiting, await self._pipe.turns.awake(waiting), strict=True):
                 if awake:
                     continue
-                for row in await self._pipe.store.journal.pending(key, after=0, limit=MAIL_PER_KEY):
-                    await self._pipe.turns.put(key, row.seq, row.payload.encode())
+                reach("housekeep.before_journal_wake")
+                rows = await self._pipe.store.journal.pending(key, after=0, limit=MAIL_PER_KEY)
+                await asyncio.gather(*(self._pipe.turns.put(key, row.seq, row.payload.encode()) for row in rows))
                 metrics.RECOVERED.labels("turns", "journal").inc()
                 log.get().warning("woken from the journal", key=key)
 
@@ -142,6 +161,7 @@ class Housekeeper:
             awake = await self._pipe.deliveries.awake([destination for destination, _ in waiting])
             for (destination, first), is_awake in zip(waiting, awake, strict=True):
                 if not is_awake:
+                    reach("housekeep.before_outbox_wake")
                     await self._pipe.deliveries.put(destination, first, str(first).encode())
                     metrics.RECOVERED.labels("deliveries", "outbox").inc()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from shared import metrics
 from shared.codec import decode_inbound
 from shared.errors import Malformed
+from shared.failpoints import reach
 from shared.lane.lease import Waiting
 from shared.messages import Inbound, Mail, Session, Source, State
 from shared.session_key import SessionKey
@@ -31,7 +32,9 @@ async def open_mail(key: str, waiting: Waiting, session: Session | None, store: 
     inbound, error = _decoded(waiting)
     attempts = 0
     if session is None:
+        reach("load.before")
         session, standing = await store.transcript.load(key, inbound.id if inbound is not None else "")
+        reach("load.after")
         if standing is not None:
             attempts = standing.attempts
             if standing.state != State.PENDING:

@@ -27,14 +27,14 @@ LANES = (TURNS, DELIVERIES)
 
 def work(config: Settings, lanes: Sequence[str] = LANES) -> None:
     """Run turns and deliveries until SIGTERM or SIGINT, then drain."""
-    log.setup(config.log_level, "work")
+    log.setup(config.log_level, "work", config.secret_values())
     uvloop.run(_work(config, lanes))
 
 
 def work_queues(worker: KeyturnWorker) -> None:
     """Serve a worker that RQ's command line made: its queues only."""
     config = settings.load()
-    log.setup(config.log_level, "work")
+    log.setup(config.log_level, "work", config.secret_values())
     sys.path.insert(0, os.getcwd())
 
     async def main() -> None:

@@ -21,6 +21,7 @@ from rq.worker import BaseWorker, WorkerStatus
 
 from shared import log, metrics
 from shared.errors import PipelineError, Unavailable
+from shared.failpoints import reach
 from shared.lane import Lane, Lease
 from shared.lane.wake import FAILURE_TTL_SECONDS, Running, called, queue_key, stamp
 from shared.pipeline import JOBS
@@ -128,6 +129,7 @@ class KeyturnWorker(BaseWorker):
             if self._stopping.is_set() or self._suspended:  # popped just after the worker was told so: not for us
                 await lane.requeue(self._server, queue, [job_id])
                 return
+            reach("start.before_claim")
             _, data, claimed = await lane.start(
                 self._server,
                 queue,
@@ -137,6 +139,7 @@ class KeyturnWorker(BaseWorker):
                 heartbeat_ttl_s=self.worker_ttl,
                 limit=CLAIM_LIMIT,
             )
+            reach("start.after_claim")
             if claimed is None:
                 return
             lease = claimed if isinstance(claimed, Lease) else None
@@ -167,6 +170,9 @@ class KeyturnWorker(BaseWorker):
                     await self._fail(claimed.running, f"{type(error).__name__}: {error}")
                     if not claimed.ended:
                         await claimed.release(delay=self._crew.pipe.settings.lease, spent=True)
+        finally:
+            if isinstance(claimed, Lease):  # given back or not, it is renewed no longer: at the latest it runs out
+                lane.let_go(claimed)
 
     async def _hold(self, lease: Lease, lane: Lane) -> None:
         task = asyncio.current_task()
@@ -274,7 +280,7 @@ class KeyturnWorker(BaseWorker):
         try:
             payload = json.loads(data)
             command, job_id = payload.get("command"), payload.get("job_id")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             log.get().warning("command not understood")
             return
         log.get().info("command", command=str(command)[:40])

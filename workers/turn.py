@@ -13,6 +13,7 @@ from datetime import timedelta
 from shared import log, metrics
 from shared.clock import now_ms
 from shared.errors import AlreadyDone, Crashed, Permanent, Superseded, Unavailable
+from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane import Lease
 from shared.messages import Entry, Inbound, Mail, Reply, Session, State, Turn
@@ -90,13 +91,18 @@ class KeyTurns:
         self._done += 1
         over = self._done >= self.pipe.settings.turns_per_lease
         acknowledge = self.lease.acknowledge(seqs, limit=1, hand_over=over)
-        puts = [self.pipe.deliveries.put(committed.destination, id, str(id).encode()) for id in committed.outbox]
+        puts = [self._publish(committed.destination, id) for id in committed.outbox]
         with metrics.STAGE.labels("acknowledge").time():
             outcomes = await asyncio.gather(*puts, acknowledge, return_exceptions=True)
         self._claimed_at = now_ms()
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
+
+    async def _publish(self, destination: str, id: int) -> None:
+        reach("publish.before")
+        await self.pipe.deliveries.put(destination, id, str(id).encode())
+        reach("publish.after")
 
     async def _attempt(self, mail: Mail, attempt: int, agent: Agent) -> Committed | None:
         lease, pipe, session = self.lease, self.pipe, self.session
@@ -110,8 +116,9 @@ class KeyTurns:
         started_at = now_ms()
         try:
             with metrics.STAGE.labels("agent").time():
-                async with asyncio.timeout(pipe.settings.turn_timeout_seconds):
-                    result = await agent.run(turn)
+                reach("agent.before")
+                result = await agent.run(turn)
+                reach("agent.after")
         except asyncio.CancelledError:
             if not lease.lost:
                 delay = self._backoff(attempt) if lease.stopped else timedelta(0)
@@ -166,8 +173,11 @@ class KeyTurns:
         with metrics.STAGE.labels("commit").time():
             while True:
                 try:
+                    reach("commit.before")
                     commit = self.pipe.store.transcript.commit
-                    return await commit(session, key, (mail,), entries, replies, ending, proof)
+                    committed = await commit(session, key, (mail,), entries, replies, ending, proof)
+                    reach("commit.after")
+                    return committed
                 except Unavailable as error:
                     if self.lease.lost:
                         raise

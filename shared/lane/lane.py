@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from shared import keys, log, metrics
-from shared.errors import Unavailable
+from shared.failpoints import reach
 from shared.ids import fresh_id
+from shared.lane.garbage import Garbled, purge, readable
 from shared.lane.lease import Lease, unpack_mail
 from shared.lane.wake import FAILURE_TTL_SECONDS, JOB_PREFIX, Running, WakeTemplate, queue_key, stamp
 from shared.redis_servers import Script, Server, Servers
@@ -102,7 +103,11 @@ class Lane:
         if claim is not Claim.LEASED:
             return claim, answer[1], running
         key, attempts, begun, failed = answer[2].decode(), answer[3], bool(answer[4]), answer[5]
-        mail = unpack_mail(answer[6:])
+        try:
+            mail = unpack_mail(answer[6:])
+        except Garbled:  # the lease that this call took runs out
+            await purge(self, key)
+            raise
         lease = Lease(self, server, key, token, running, attempts=attempts, begun=begun, failed=failed, mail=mail)
         self.hold(lease)
         return claim, answer[1], lease
@@ -116,7 +121,7 @@ class Lane:
         seconds, micros = await server.client.time()
         now = seconds * 1000 + micros // 1000
         found: Any = await server.client.zrange(keys.due(self.name), 0, at_most - 1, withscores=True)
-        late = [key.decode() for key, score in found if score <= now]
+        late = await readable(self, server, [key for key, score in found if score <= now])
         nexts = [score for _, score in found if score > now]
         return late, (nexts[0] - now) / 1000 if nexts else float("inf")
 
@@ -126,6 +131,7 @@ class Lane:
         wake_names, wake_args = self.wakes.make(key, partition)
         names = [*self._names(key), *wake_names]
         args = [key, self.patience_ms, JOB_PREFIX, *wake_args]
+        reach("housekeep.before_recover")
         return Recovered(await self.servers.of_partition(partition).call(RECOVER, names, args))
 
     async def requeue(self, server: Server, queue: str, job_ids: Sequence[str | bytes]) -> int:
@@ -182,10 +188,9 @@ class Lane:
                 for start in range(0, len(leases), RENEW_AT_ONCE):
                     try:
                         await self._renew(server, leases[start : start + RENEW_AT_ONCE])
-                    except (
-                        Unavailable
-                    ) as error:  # the turn goes on: its commit is checked by the database, not by Redis
-                        log.get().warning("leases not renewed", lane=self.name, error=str(error))
+                    except Exception as error:  # the turns go on: commits are checked by the database, not by Redis
+                        text = f"{type(error).__name__}: {error}"
+                        log.get().warning("leases not renewed", lane=self.name, error=text)
 
     async def _renew(self, server: Server, leases: Sequence[Lease]) -> None:
         leases = [lease for lease in leases if lease.token in self._held]  # some may have ended since they were listed
@@ -193,6 +198,7 @@ class Lane:
         for lease in leases:
             names += [keys.state(self.name, lease.key), JOB_PREFIX + lease.running.id]
         args = [self.lease_ms, *(item for lease in leases for item in (lease.token, lease.key))]
+        reach("renew.before")
         for lease, renewed in zip(leases, await server.call(RENEW, names, args), strict=True):
             if not renewed and lease.token in self._held:
                 metrics.LEASE_LOST.inc()

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared import keys
+from shared.failpoints import reach
+from shared.lane.garbage import Garbled, natural, purge
 from shared.lane.wake import Running
 from shared.redis_servers import Script, Server
 
@@ -28,7 +30,7 @@ class Waiting:
 
 
 def unpack_mail(flat: Sequence[bytes]) -> list[Waiting]:
-    return [Waiting(int(float(flat[i])), flat[i + 1]) for i in range(0, len(flat), 2)]
+    return [Waiting(natural(flat[i]), flat[i + 1]) for i in range(0, len(flat), 2)]
 
 
 class Lease:
@@ -81,9 +83,15 @@ class Lease:
         args: list[Any] = [self.key, self.token, self.lane.lease_ms, limit, int(hand_over), self.lane.patience_ms]
         args += self.running.finish_args(self.result_ttl_s)
         args += [len(seqs), *seqs, *wake_args]
+        reach("acknowledge.before")
         self.lane.let_go(self)  # no renewal may follow: it would take a lease again that this call is about to give up
         answer = await self.server.call(ACKNOWLEDGE, names, args)
-        self.mail = unpack_mail(answer[1:])
+        reach("acknowledge.after")
+        try:
+            self.mail = unpack_mail(answer[1:])
+        except Garbled:
+            await purge(self.lane, self.key)
+            raise
         if self.mail:
             self.of, self.attempts, self.begun, self.failed = self.mail[0].seq, 1, True, 0
         if answer[0] == 2:
@@ -101,6 +109,7 @@ class Lease:
         attempt = int(spent) if self.begun else "-"
         args = [self.key, self.token, delay_ms, attempt, self.lane.patience_ms]
         args += [*self.running.finish_args(self.result_ttl_s), *wake_args]
+        reach("release.before")
         self._end()
         await self.server.call(RELEASE, names, args)
 

@@ -54,7 +54,7 @@ async def restless(lane: Lane, limit: int) -> list[KeyState]:
     found: list[KeyState] = []
     for server in lane.servers.all:
         names: Any = await _asked(server.client.zrange(keys.due(lane.name), 0, limit - 1))
-        found += await _look(lane, server, [name.decode() for name in names])
+        found += await _look(lane, server, [name.decode(errors="replace") for name in names])
     return [state for state in found if state.state != "idle"][:limit]
 
 
@@ -62,7 +62,7 @@ async def waiting_mail(lane: Lane, key: str, limit: int) -> list[Waiting]:
     """The first pieces of a key's mail, in order."""
     client = lane.servers.of_key(key).client
     found: Any = await _asked(client.zrange(keys.mail(lane.name, key), 0, limit - 1, withscores=True))
-    return [Waiting(int(score), payload) for payload, score in found]
+    return [Waiting(int(score), payload) for payload, score in found if float(score).is_integer()]
 
 
 async def free(lane: Lane, key: str) -> Freed:
@@ -92,9 +92,15 @@ def _state(lane: str, key: str, held: list[bytes | None], waiting: int, now: int
     if not any(held):
         return KeyState(lane, key, "idle", waiting)
     name = "leased" if token is not None else "delayed" if until is not None else "awake"
-    until_ms = int(until) if until is not None else None
+    until_ms = _number(until)
     left_ms = until_ms - now if until_ms is not None else None
-    return KeyState(lane, key, name, waiting, int(attempts or 0), until_ms, left_ms, job.decode() if job else None)
+    job_id = job.decode(errors="replace") if job else None
+    return KeyState(lane, key, name, waiting, _number(attempts) or 0, until_ms, left_ms, job_id)
+
+
+def _number(text: bytes | None) -> int | None:
+    """What our scripts wrote; None for what they cannot have."""
+    return int(text) if text is not None and text.isdigit() else None
 
 
 async def _with_workers(server: Server, states: list[KeyState]) -> list[KeyState]:
@@ -105,7 +111,7 @@ async def _with_workers(server: Server, states: list[KeyState]) -> list[KeyState
     for state in leased:
         pipeline.hget(f"{JOB_PREFIX}{state.job}", "worker_name")
     names: Any = await _asked(pipeline.execute())
-    workers = {state.key: name.decode() for state, name in zip(leased, names, strict=True) if name}
+    workers = {state.key: name.decode(errors="replace") for state, name in zip(leased, names, strict=True) if name}
     return [replace(state, worker=workers.get(state.key)) for state in states]
 
 

@@ -1,11 +1,12 @@
--- Look at a key whose time has come: wake it if its lease or its delay has ended, or if its wake is lost.
+-- Look at a key whose time has come: wake it if its lease or its delay has ended, or if its wake is lost. A key that lost
+-- its worker or its wake goes to the front of the queue: it has waited there once.
 -- KEYS[1] mail  KEYS[2] state  KEYS[3] due  KEYS[4..6] as rq_enqueue
 -- ARGV[1] key  ARGV[2] patience_ms  ARGV[3] job prefix  ARGV[4..9] as rq_enqueue
 -- Derived: the key's last job, whose id the state holds.
 -- Returns 0 when there was nothing to do, 1 when a delay ended, 2 when a lease had expired, 3 when a wake was lost.
 -- include now.lua
 -- include rq_enqueue.lua
-local mail, state, due = KEYS[1], KEYS[2], KEYS[3]
+local mail, state, due, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[5]
 local key, patience_ms, job_prefix, job_id = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local at = now_ms()
 local held = redis.call('HMGET', state, 'token', 'until', 'job')
@@ -32,4 +33,5 @@ redis.call('HDEL', state, 'token', 'until')
 redis.call('HSET', state, 'job', job_id)
 redis.call('ZADD', due, at + patience_ms, key)
 rq_enqueue(4, 4)
+if cause > 1 then redis.call('LMOVE', queue, queue, 'RIGHT', 'LEFT') end
 return cause

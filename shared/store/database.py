@@ -9,7 +9,7 @@ the subselect below; PostgreSQL gets the whole list as one statement in which th
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,10 +49,10 @@ class Statement:
     gives: str | None
     returns: bool
 
-    def for_postgres(self, prefix: str = "") -> str:
-        """With psycopg's parameters, each name behind `prefix`; `{{name}}` is the name of an expression before it."""
-        named = _PARAMETER.sub(rf"%({prefix}\1)s", self.body)
-        return named.replace("{{", "").replace("}}", "")
+    def for_postgres(self, place: Callable[[str], int]) -> str:
+        """With PostgreSQL's own parameters, numbered by `place`; `{{name}}` is the name of an expression before it."""
+        numbered = _PARAMETER.sub(lambda match: f"${place(match[1])}", self.body)
+        return numbered.replace("{{", "").replace("}}", "")
 
 
 def _load(path: Path) -> Statement:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +21,7 @@ POOL_SIZE = 8
 WAIT_SECONDS = 5.0
 TRIES = 5  # of a transaction that lost a deadlock or a serialisation race
 _AWAY = (psycopg.OperationalError, PoolTimeout, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)
+SAME_FOR_ALL = {"session_id", "session_key", "turn_id", "now"}  # in a list that hangs on its first statement, sent once
 _LOCK = 0x6B657974  # the advisory lock that keeps two migrations apart
 
 
@@ -35,6 +39,7 @@ class Postgres:
             timeout=WAIT_SECONDS,
             reconnect_timeout=WAIT_SECONDS,
             kwargs={
+                "cursor_factory": psycopg.AsyncRawCursor,  # PostgreSQL's own $1: nothing to translate on each call
                 "autocommit": True,
                 "row_factory": dict_row,
                 "prepare_threshold": 1,
@@ -56,9 +61,7 @@ class Postgres:
     async def _write(self, steps: tuple[Step, ...]) -> list[list[Row]]:
         for left in reversed(range(TRIES)):
             try:
-                if len(steps) > 1 and steps[0].statement.gives is not None:
-                    return await self._run_as_one(steps)
-                return await self._run(steps, transaction=len(steps) > 1)
+                return await self._run(steps, transaction=True)
             except psycopg.errors.UniqueViolation as error:
                 raise AlreadyDone(str(error)) from None
             except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
@@ -78,15 +81,15 @@ class Postgres:
         done = []
         try:
             async with self._pool.connection() as connection, connection.transaction():
-                await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", [_LOCK])
                 await connection.execute(LEDGER)
                 applied = await _applied(connection)
                 for migration in migrations("postgres"):
                     if migration.name in applied:
                         continue
                     for statement in migration.statements:
-                        await connection.execute(_query(statement))
-                    await connection.execute("INSERT INTO migrations VALUES (%s, %s)", [migration.name, now_ms()])
+                        await connection.execute(statement.encode())
+                    await connection.execute("INSERT INTO migrations VALUES ($1, $2)", [migration.name, now_ms()])
                     done.append(migration.name)
         except (psycopg.OperationalError, PoolTimeout) as error:
             raise _unavailable(error) from None
@@ -103,48 +106,72 @@ class Postgres:
     async def close(self) -> None:
         await self._pool.close(timeout=2)
 
-    async def _run_as_one(self, steps: tuple[Step, ...]) -> list[list[Row]]:
-        """A list whose statements hang on the first one, as one statement: one parse, one plan, one round trip."""
-        query = _composed(tuple(step.statement for step in steps))
-        values = {f"s{n}_{name}": value for n, step in enumerate(steps) for name, value in step.values.items()}
-        async with self._pool.connection() as connection:
-            cursor = await connection.execute(_query(query), values)
-            rows: list[list[Row]] = [[] for _ in steps]
-            for row in await cursor.fetchall():
-                rows[row["step"]].append(row)
-            return rows
-
     async def _run(self, steps: tuple[Step, ...], *, transaction: bool) -> list[list[Row]]:
+        queries = _queries(steps) if transaction else [_queries((step,))[0] for step in steps]
         async with self._pool.connection() as connection:
-            if len(steps) == 1:
-                cursor = await connection.execute(_query(steps[0].statement.for_postgres()), steps[0].values)
-                return [await _rows(cursor)]
-            async with connection.pipeline():
-                if transaction:
-                    async with connection.transaction():
-                        cursors = [
-                            await connection.execute(_query(s.statement.for_postgres()), s.values) for s in steps
-                        ]
-                else:
-                    cursors = [await connection.execute(_query(s.statement.for_postgres()), s.values) for s in steps]
-            return [await _rows(cursor) for cursor in cursors]
+            if len(queries) == 1:
+                cursors = [await connection.execute(*queries[0])]
+            else:
+                async with connection.pipeline(), connection.transaction() if transaction else nullcontext():
+                    cursors = [await connection.execute(*query) for query in queries]
+            return await _results(steps, cursors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """Text for PostgreSQL, and for each of its parameters the step and the name of its value."""
+
+    text: bytes
+    places: tuple[tuple[int, str], ...]
+
+    def values(self, steps: tuple[Step, ...]) -> list[Any]:
+        return [steps[n].values[name] for n, name in self.places]
+
+
+def _queries(steps: tuple[Step, ...]) -> list[tuple[bytes, list[Any]]]:
+    """What is sent for a list of steps: one statement where all the others hang on the first, else one for each."""
+    if len(steps) == 1 or steps[0].statement.gives is not None:
+        query = _composed(tuple(step.statement for step in steps))
+        return [(query.text, query.values(steps))]
+    return [_queries((step,))[0] for step in steps]
 
 
 @lru_cache(maxsize=256)
-def _composed(statements: tuple[Statement, ...]) -> str:
-    """The statements as common table expressions, and what they return: (step, id)."""
+def _composed(statements: tuple[Statement, ...]) -> _Query:
+    """One statement: the first as a common table expression that the others select from. It returns (step, id)."""
+    places: list[tuple[int, str]] = []
+    known: dict[tuple[int, str] | str, int] = {}
+
+    def placed(n: int) -> Callable[[str], int]:
+        def place(name: str) -> int:
+            at = name if name in SAME_FOR_ALL else (n, name)
+            if at not in known:
+                places.append((n, name))
+                known[at] = len(places)
+            return known[at]
+
+        return place
+
     first = statements[0].gives
+    if len(statements) == 1:
+        return _Query(statements[0].for_postgres(placed(0)).encode(), tuple(places))
     expressions, answers = [], [f"SELECT 0 AS step, CAST(NULL AS BIGINT) AS id FROM {first}"]
     for n, statement in enumerate(statements):
         name = first if n == 0 else f"step{n}"
-        expressions.append(f"{name} AS (\n{statement.for_postgres(f's{n}_')}\n)")
+        expressions.append(f"{name} AS (\n{statement.for_postgres(placed(n))}\n)")
         if n and statement.returns:
             answers.append(f"SELECT {n}, id FROM {name}")
-    return f"WITH {', '.join(expressions)}\n{' UNION ALL '.join(answers)}"
+    return _Query(f"WITH {', '.join(expressions)}\n{' UNION ALL '.join(answers)}".encode(), tuple(places))
 
 
-async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
-    return await cursor.fetchall() if cursor.description else []
+async def _results(steps: tuple[Step, ...], cursors: list[psycopg.AsyncCursor[Row]]) -> list[list[Row]]:
+    """The rows that each step returned."""
+    if len(cursors) == len(steps):
+        return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
+    rows: list[list[Row]] = [[] for _ in steps]
+    for row in await cursors[0].fetchall():
+        rows[row["step"]].append(row)
+    return rows
 
 
 async def _applied(connection: psycopg.AsyncConnection[Row]) -> set[str]:
@@ -153,10 +180,6 @@ async def _applied(connection: psycopg.AsyncConnection[Row]) -> set[str]:
         return set()
     cursor = await connection.execute("SELECT name FROM migrations")
     return {row["name"] for row in await cursor.fetchall()}
-
-
-def _query(text: str) -> Any:
-    return text  # psycopg wants a literal; ours come from files of the project
 
 
 def _unavailable(error: Exception) -> Unavailable:

@@ -58,7 +58,7 @@ class Sqlite:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         connection.row_factory = _row
-        connection.execute("PRAGMA journal_mode = WAL")
+        _patiently(connection, "PRAGMA journal_mode = WAL")  # the first ever is a write, and does not wait by itself
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA busy_timeout = 0")  # we wait ourselves, in smaller steps
         connection.execute("PRAGMA cache_size = -16000")
@@ -211,11 +211,16 @@ def _settle(calls: list[_Call]) -> None:
 
 
 def _begin(connection: sqlite3.Connection) -> None:
-    """Become the one writer of the file. Other processes hold it for a commit at a time, so short waits serve best."""
+    """Become the one writer of the file."""
+    _patiently(connection, "BEGIN IMMEDIATE")
+
+
+def _patiently(connection: sqlite3.Connection, statement: str) -> None:
+    """Run a statement that needs the file to itself. Others hold it for a commit at a time, so short waits serve best."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(statement)
             return
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

@@ -18,6 +18,18 @@ class Agent(Protocol):
         """Answer the mail. Raise Permanent where trying again cannot help; any other error is tried again."""
 
 
+class Punctual:
+    """An agent whose turns have a deadline: TimeoutError when one does not keep it."""
+
+    def __init__(self, agent: Agent, timeout_seconds: float) -> None:
+        self._agent = agent
+        self._timeout_seconds = timeout_seconds
+
+    async def run(self, turn: Turn) -> Result:
+        async with asyncio.timeout(self._timeout_seconds):
+            return await self._agent.run(turn)
+
+
 class FunctionAgent:
     """A plain function from text to text. A synchronous one runs in a thread of its own, so it blocks nobody else."""
 

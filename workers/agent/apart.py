@@ -37,13 +37,14 @@ class Apart:
         self._nursery: subprocess.Popen[bytes] | None = None
 
     async def run(self, turn: Turn) -> Result:
-        """As the agent does; Crashed when its process died."""
+        """As the agent does, with a deadline from when its process is there; Crashed when that died."""
         async with self._slots:
             reader, writer = await self._connect()
             try:
                 data = encode_turn(turn)
                 writer.write(len(data).to_bytes(8, "big") + data)
-                answer = await reader.read()  # the process ends when we hang up, so a cancelled turn does not go on
+                async with asyncio.timeout(self._timeout_seconds):
+                    answer = await reader.read()  # the process ends when we hang up: a cancelled turn does not go on
             except ConnectionError:
                 answer = b""
             finally:

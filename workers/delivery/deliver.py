@@ -14,6 +14,7 @@ from datetime import timedelta
 from shared import log, metrics
 from shared.codec import message_id
 from shared.errors import Ambiguous, RateLimited, Transient, Undeliverable
+from shared.failpoints import reach
 from shared.lane import Lease
 from shared.messages import Part, Receipt
 from shared.pipeline import Pipeline
@@ -72,11 +73,14 @@ async def _deliver(part: Part, courier: Courier) -> timedelta | None:
         if part.attempts >= settings.delivery_max_attempts:
             await _bury(part, courier, "crashed", f"no end was seen of {part.attempts} attempts")
             return None
+    reach("deliver.before_sending")
     if not await outbox.sending(part):
         return settings.lease  # another attempt began, by one that lost this lease: let it end before going on in order
     try:
         with metrics.STAGE.labels("send").time():
+            reach("deliver.before_send")
             receipt = await sender.send(part)
+            reach("deliver.after_send")
     except Undeliverable as error:
         await _bury(part, courier, "refused", str(error))
         return None
@@ -105,7 +109,9 @@ def _may_repeat(sender: Sender, settings: Settings) -> bool:
 
 
 async def _sent(part: Part, receipt: Receipt, courier: Courier) -> None:
+    reach("deliver.before_sent")
     await courier.pipe.store.outbox.sent(part, receipt.message_id)
+    reach("deliver.after_sent")
     metrics.DELIVERED.labels(part.source.platform).inc()
     log.get().info("delivered", part=part.idempotency_key, attempts=part.attempts + 1)
 

@@ -1,0 +1,52 @@
+"""What others left under our names in Redis. It is found when it breaks a script and taken away; the journal has the mail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from shared import keys, log
+from shared.errors import PipelineError
+from shared.redis_servers import Server
+
+if TYPE_CHECKING:
+    from shared.lane.lane import Lane
+
+AT_ONCE = 1000
+
+
+class Garbled(PipelineError):
+    """A key held what we never write. It has been taken away: the key goes on when it is next woken."""
+
+
+def natural(score: bytes | float) -> int:
+    """A mailbox number; Garbled for any other score, because mail is acknowledged by it."""
+    value = float(score)
+    if not value.is_integer():
+        raise Garbled(f"mail numbered {value}")
+    return int(value)
+
+
+async def purge(lane: Lane, key: str) -> None:
+    """Remove what makes a key's scripts fail: names of another type, and mail without a proper number."""
+    client = lane.servers.of_key(key).client
+    mail, state = keys.mail(lane.name, key), keys.state(lane.name, key)
+    for name, kind in ((mail, b"zset"), (state, b"hash")):
+        if await client.type(name) not in (kind, b"none"):
+            await client.delete(name)
+    waiting: Any = await client.zrange(mail, 0, AT_ONCE - 1, withscores=True)
+    if strange := [member for member, score in waiting if not float(score).is_integer()]:
+        await client.zrem(mail, *strange)
+    log.get().error("garbage in Redis removed", lane=lane.name, key=key, mail=len(strange))
+
+
+async def readable(lane: Lane, server: Server, names: Sequence[bytes]) -> list[str]:
+    """The keys among these names; others are no longer due."""
+    found = []
+    for name in names:
+        try:
+            found.append(name.decode())
+        except UnicodeDecodeError:
+            await server.client.zrem(keys.due(lane.name), name)
+            log.get().error("garbage in Redis removed", lane=lane.name, due=name.decode(errors="replace")[:80])
+    return found
