@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from shared import log, metrics
 from shared.codec import encode_inbound
 from shared.errors import MailboxFull, Unavailable
+from shared.failpoints import reach
 from shared.lane import Put
 from shared.messages import Inbound, State
 from shared.pipeline import Pipeline
@@ -47,10 +48,14 @@ async def accept(pipe: Pipeline, inbound: Inbound) -> Acceptance:
 
 async def _journal(pipe: Pipeline, inbound: Inbound, key: str) -> Acceptance:
     payload = encode_inbound(inbound)
+    reach("accept.before_journal")
     accepted = await pipe.store.journal.accept(inbound, payload, key, pipe.settings.mailbox_limit)
+    reach("accept.after_journal")
     if accepted.state == State.PENDING:  # also when it is not fresh: the first receiver may have died before its wake
         try:
+            reach("accept.before_wake")
             await pipe.turns.put(accepted.session_key, accepted.seq, payload)
+            reach("accept.after_wake")
         except Unavailable as error:  # the journal has it: the housekeeper wakes the key when Redis is back
             log.get().warning("accepted without a wake", error=str(error))
     return Acceptance(inbound.id, accepted.session_key, accepted.state, accepted.fresh)

@@ -7,10 +7,13 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import uvicorn
 import uvloop
 
+from producers.connection import Connection, Resting
 from producers.web import build_app
 from shared import log
 from shared.pipeline import open_pipeline
@@ -21,7 +24,7 @@ DRAIN_SECONDS = 10
 
 def receive(config: Settings, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; calls `ready` with the URL once requests are answered."""
-    log.setup(config.log_level, "receive")
+    log.setup(config.log_level, "receive", config.secret_values())
     listening = bind(host, port)
     uvloop.run(_serve(config, listening, ready))
 
@@ -48,22 +51,29 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
+def server_config(app: Any, config: Settings) -> uvicorn.Config:
+    """How the app is served: connections of ours, no websockets, and addresses as the proxies that we trust give them."""
+    http: Any = partial(Connection, Resting())
+    return uvicorn.Config(
+        app,
+        http=http,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        lifespan="off",
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        forwarded_allow_ips=list(config.trusted_proxies),
+    )
+
+
 async def _serve(config: Settings, listening: socket.socket, ready: Callable[[str], None]) -> None:
     host, port = listening.getsockname()[:2]
     async with open_pipeline(config) as pipe:
         app = build_app(pipe)
-        server = _Server(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                date_header=False,
-                lifespan="off",
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=DRAIN_SECONDS,
-            )
-        )
+        server = _Server(server_config(app, config))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, server.stop, app.state.stopping)
         ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")

@@ -14,7 +14,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from producers import http
+from producers.antechamber import Antechamber
 from producers.api import Api
+from producers.openapi import describe
+from producers.telegram.webhook import TelegramReceiver
 from producers.webhook.webhook import WebhookReceiver
 from shared import metrics, signing
 from shared.errors import PipelineError
@@ -42,9 +45,18 @@ def build_app(pipe: Pipeline) -> Starlette:
     if pipe.settings.webhook.secrets and pipe.settings.webhook.enabled is not False:
         receiver = WebhookReceiver(pipe, [signing.decode_secret(secret) for secret in pipe.settings.webhook.secrets])
         routes.append(_route("/webhooks/webhook", receiver.receive, "POST"))
+    description = describe({(route.path, method) for route in routes for method in route.methods or ()})
+
+    async def openapi(_: Request) -> Response:
+        return JSONResponse(description)
+
+    routes.append(_route("/openapi.json", openapi))
+    if pipe.settings.telegram.on and pipe.settings.telegram.webhook_secret:  # Telegram's to describe, not ours
+        routes.append(_route("/webhooks/telegram", TelegramReceiver(pipe).receive, "POST"))
     handlers: dict[Any, Any] = {HTTPException: _no_route}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=_no_lifespan)
     app.state.stopping = asyncio.Event()  # set when open streams should end
+    app.state.antechamber = Antechamber()
     return app
 
 

@@ -5,6 +5,7 @@ kt:<lane>:lane:<key>   hash token/until/of/attempts/failed/job: awake, leased or
 kt:<lane>:due          sorted set key -> ms: when the housekeeper should look at a key that is not idle
 kt:seen:<message id>   string with a TTL, only with durability = redis: the dedupe memory
 kt:events:<key>        channel: a reply of this session was put out
+kt:listener:<platform>:<account>  string with a TTL: the token of the one process that listens there
 Keys at rest leave nothing behind.
 """
 
@@ -40,3 +41,7 @@ def seen(message_id: str) -> str:
 
 def events(session_key: str) -> str:
     return f"kt:events:{session_key}"
+
+
+def listener(platform: str, account: str) -> str:
+    return f"kt:listener:{platform}:{account}"

@@ -1,20 +1,34 @@
-"""JSON log lines. `message` is the correlation id of an inbound; its text is never logged above debug."""
+"""JSON log lines. `message` is the correlation id of an inbound; its text is never logged above debug.
+
+A line is one line whatever strangers put into it, it moves no cursor, and the secrets of the settings are cut out of it:
+the last defence, for the error text of a library that quotes what it was given.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sys
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any
+from urllib.parse import quote, unquote
 
 import orjson
 import structlog
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_HIDDEN = "[hidden]"
+_SHORTEST = 6  # characters: replacing shorter ones would make lines unreadable, and hide nothing
+_URL_CREDENTIALS = re.compile(r"://[^\s/@\"]*@")
+_SIGNING_SECRET = re.compile(r"whsec_[A-Za-z0-9+/=_-]+")
+# What JSON lets through and a terminal obeys or a reader cannot see: C1 controls, separators, direction, zero width.
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 correlation: ContextVar[str | None] = ContextVar("correlation", default=None)
 
 
-def setup(level: str, process: str) -> None:
+def setup(level: str, process: str, secrets: Iterable[str] = ()) -> None:
     """Log to standard error from here on, as `process`. Other libraries' warnings come out in the same form."""
 
     def add_context(_: Any, __: str, event: Any) -> Any:
@@ -23,13 +37,22 @@ def setup(level: str, process: str) -> None:
             event["message"] = message
         return event
 
+    hide = hiding(secrets)
+
+    def render(value: Any, **_: Any) -> str:
+        try:
+            line = orjson.dumps(value, default=str).decode()
+        except TypeError:  # half a surrogate pair: no reason to lose the line
+            line = json.dumps(value, default=str)
+        return hide(_one_line(line))
+
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             add_context,
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(serializer=lambda value, **_: orjson.dumps(value, default=str).decode()),
+            structlog.processors.JSONRenderer(serializer=render),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -37,6 +60,32 @@ def setup(level: str, process: str) -> None:
     )
     handler = _Forward()
     logging.basicConfig(level=max(_LEVELS[level], logging.WARNING), handlers=[handler], force=True)
+
+
+def hiding(secrets: Iterable[str]) -> Callable[[str], str]:
+    """Takes these secrets out of a rendered line, however they were spelled, and whatever looks like one."""
+    spelled = {form for secret in secrets for form in (secret, unquote(secret), quote(secret, safe=""))}
+    shown = {orjson.dumps(form).decode()[1:-1] for form in spelled if len(form) >= _SHORTEST}
+    longest_first = sorted(shown, key=len, reverse=True)
+
+    def hide(line: str) -> str:
+        for secret in longest_first:
+            if secret in line:
+                line = line.replace(secret, _HIDDEN)
+        if "whsec_" in line:
+            line = _SIGNING_SECRET.sub(_HIDDEN, line)
+        if "://" in line:
+            line = _URL_CREDENTIALS.sub(f"://{_HIDDEN}@", line)
+        return line
+
+    return hide
+
+
+def _one_line(line: str) -> str:
+    """The same JSON, with what a terminal should not see in escaped form."""
+    if line.isascii():
+        return line
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 class _Forward(logging.Handler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +23,8 @@ from pydantic_settings import (
 from shared.errors import ConfigurationError
 
 PREFIX = "KEYTURN_"
+_BOT_TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,200}")
+_BOT_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 
 def _listed(value: Any) -> Any:
@@ -51,6 +54,8 @@ class Platform(BaseModel):
     """Where messages go that answer nobody, such as scheduled ones."""
     require_mention: bool = True
     """In groups, only messages that name the bot are answered."""
+    free_chats: Names = ()
+    """Ids of groups where messages are answered that do not name the bot."""
 
 
 class Webhook(Platform):
@@ -69,6 +74,72 @@ class Api(Platform):
 
     keys: Secrets = ()
     """Bearer keys. Unset: the API answers 401 to everybody."""
+
+
+class Telegram(Platform):
+    """A Telegram bot. With a webhook secret it is told of updates, without one `keyturn listen telegram` asks for them."""
+
+    token: SecretStr | None = None
+    """What @BotFather gave: `<bot id>:<secret>`."""
+    webhook_secret: Secrets = ()
+    """The `secret_token` of setWebhook; list two to rotate. Unset: no webhook is mounted, and `up` polls."""
+    api_url: str = "https://api.telegram.org"
+    """Where the Bot API is: Telegram's, a Bot API server of your own, or a stand-in."""
+    send_timeout_seconds: float = Field(default=30, gt=0)
+    """How long a send may take before it counts as unanswered."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Telegram:
+        if self.token is not None and not _BOT_TOKEN.fullmatch(self.token.get_secret_value()):
+            raise ValueError("TELEGRAM__TOKEN is digits, a colon and a secret, as @BotFather gave it")
+        if self.token is None and (self.enabled or self.webhook_secret):
+            needy = "ENABLED" if self.enabled else "WEBHOOK_SECRET"
+            raise ValueError(f"TELEGRAM__{needy} needs TELEGRAM__TOKEN: nothing could be answered")
+        if not all(_BOT_SECRET.fullmatch(secret.get_secret_value()) for secret in self.webhook_secret):
+            raise ValueError("TELEGRAM__WEBHOOK_SECRET is 1 to 256 of A-Z, a-z, 0-9, _ and -, as Telegram demands")
+        if not self.api_url.startswith(("https://", "http://")):
+            raise ValueError("TELEGRAM__API_URL is an http(s) address")
+        return self
+
+    @property
+    def on(self) -> bool:
+        return self.token is not None and self.enabled is not False
+
+    @property
+    def polls(self) -> bool:
+        """Whether updates are fetched rather than brought."""
+        return self.on and not self.webhook_secret
+
+
+class Llm(BaseModel):
+    """The `llm` agent: which model answers, and what it is told. `AGENT=local` takes all but the first three from here."""
+
+    model_config = ConfigDict(
+        extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+    model: str | None = None
+    """`provider:name` as pydantic-ai knows it (`openai:gpt-5`); with BASE_URL, the name that the server there goes by."""
+    base_url: str | None = Field(default=None, repr=False)
+    """Any OpenAI-compatible server, up to and with its `/v1`. Unset: the provider's own."""
+    api_key: SecretStr | None = None
+    """Unset: what the provider's own variable says, such as OPENAI_API_KEY."""
+    system_prompt: str = "You are a helpful assistant in a chat. Answer briefly, in the language of the user."
+    """What the model is told before every conversation."""
+    timeout_seconds: float = Field(default=120, gt=0)
+    """A model that takes longer counts as not answering; the turn is tried again."""
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    """A longer answer is cut off here. Unset: where the provider cuts."""
+    context_tokens: int | None = Field(default=None, ge=512)
+    """How much the model reads at once. Unset: as known for the model, or no limit of ours where it is not known."""
+    timestamps: bool = False
+    """Show the model when each message of a user was sent."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Llm:
+        if self.base_url is not None and not self.base_url.startswith(("https://", "http://")):
+            raise ValueError("LLM__BASE_URL is an http(s) address")
+        return self
 
 
 class Settings(BaseSettings):
@@ -126,11 +197,13 @@ class Settings(BaseSettings):
     thread_sessions_per_user: bool = False
     """In threads too."""
     agent: str = "echo"
-    """`echo`, or `module:object`: a function str -> str, sync or async, or an object with `run(turn)`."""
+    """`echo`, `llm`, `local`, or `module:object`: a function str -> str, sync or async, or an object with `run(turn)`."""
     max_body_bytes: int = Field(default=1_048_576, ge=1024)
     """A larger request is refused with 413."""
     body_timeout_seconds: float = Field(default=10, gt=0)
     """A request whose body takes longer is dropped."""
+    trusted_proxies: Names = ("127.0.0.1", "::1")
+    """Addresses whose X-Forwarded-For is believed. Without it, all who come through one proxy share one address' limits."""
     result_seconds: int = Field(default=30, ge=1)
     """How long finished jobs stay visible in RQ dashboards."""
     sweep_seconds: float = Field(default=2, gt=0)
@@ -145,6 +218,8 @@ class Settings(BaseSettings):
     """Everybody may talk to the bot where no list says otherwise."""
     webhook: Webhook = Webhook()
     api: Api = Api()
+    telegram: Telegram = Telegram()
+    llm: Llm = Llm()
 
     @classmethod
     def settings_customise_sources(
@@ -188,6 +263,17 @@ class Settings(BaseSettings):
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.sqlite_path}"
 
+    def secret_values(self) -> tuple[str, ...]:
+        """What must never be shown: secrets, keys, and the URLs that hold passwords."""
+        urls = (self.redis_url, self.database_url)
+        listed = [secret.get_secret_value() for secret in (*self.webhook.secrets, *self.api.keys)]
+        listed += [secret.get_secret_value() for secret in self.telegram.webhook_secret]
+        if self.telegram.token is not None:
+            listed.append(self.telegram.token.get_secret_value().partition(":")[2])
+        for url in (*(url.get_secret_value() for url in urls if url is not None), self.webhook.callback_url or ""):
+            listed += [part.rpartition("@")[0].partition("://")[2].partition(":")[2] for part in url.split(",")]
+        return tuple(value for value in listed if value)
+
     def redis_urls(self) -> tuple[str, ...]:
         """The Redis servers in force; a ConfigurationError where none is named and none was started."""
         listed = self.redis_url.get_secret_value().split(",") if self.redis_url is not None else []
@@ -217,4 +303,4 @@ def _is_known(name: str) -> bool:
     """Whether a variable names a setting; what a block holds is checked with the block."""
     field, nested, _ = name.lower().removeprefix(PREFIX.lower()).partition("__")
     known = Settings.model_fields.get(field)
-    return known is not None and (not nested or isinstance(known.default, Platform))
+    return known is not None and (not nested or isinstance(known.default, BaseModel))

@@ -16,6 +16,7 @@ from shared.errors import ConfigurationError, Denied
 TOLERANCE_SECONDS = 300
 ID_LIMIT = 256
 SIGNATURES_LIMIT = 8  # a sender that rotates its secret gives one for each
+_SIGNATURE = re.compile(r"(?:^| )v1,[A-Za-z0-9+/]{43}=(?: |$)")
 _SECONDS = re.compile(r"[1-9][0-9]{0,11}")  # one way to write a number: what is signed is what was sent
 
 
@@ -42,6 +43,12 @@ def check_head(id: str, timestamp: str) -> None:
         raise Denied("id")
     if not _SECONDS.fullmatch(timestamp) or abs(time.time() - int(timestamp)) > TOLERANCE_SECONDS:
         raise Denied("timestamp")
+
+
+def check_form(signatures: str) -> None:
+    """Denied unless one of the signatures could be ours: worth asking before a body is read."""
+    if not _SIGNATURE.search(signatures):
+        raise Denied("signature")
 
 
 def verify(secrets: Sequence[bytes], id: str, timestamp: str, signatures: str, body: bytes) -> None:

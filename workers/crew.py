@@ -11,6 +11,7 @@ from workers.agent import Agent, Punctual
 from workers.agent.apart import Apart
 from workers.delivery import open_senders
 from workers.delivery.deliver import Courier
+from workers.delivery.typing_indicator import TypingAgent
 from workers.turn import Runner
 
 
@@ -27,6 +28,7 @@ async def open_crew(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[
     punctual, apart = Punctual(agent, timeout_seconds), Apart(pipe.settings.agent, timeout_seconds)
     try:
         async with open_senders(pipe) as senders:
-            yield Crew(pipe, Runner(pipe, punctual, apart, worker), Courier(pipe, senders))
+            agents = (TypingAgent(punctual, senders), TypingAgent(apart, senders))
+            yield Crew(pipe, Runner(pipe, *agents, worker), Courier(pipe, senders))
     finally:
         apart.close()

@@ -30,6 +30,7 @@ LOOK_SECONDS = 0.5  # the longest pause between looks at what is due
 AT_ONCE = 500
 STUCK_SECONDS = 1.0  # a popped wake starts within milliseconds; after this its worker is gone, or too slow
 MAIL_PER_KEY = 100
+FILL_AT_ONCE = 20  # mailboxes: after a loss of Redis there are many, and each costs a round trip to both stores
 
 
 class Housekeeper:
@@ -139,14 +140,17 @@ class Housekeeper:
             if not waiting:
                 return
             after = waiting[-1]
-            for key, awake in zip(waiting, await self._pipe.turns.awake(waiting), strict=True):
-                if awake:
-                    continue
-                reach("housekeep.before_journal_wake")
-                rows = await self._pipe.store.journal.pending(key, after=0, limit=MAIL_PER_KEY)
-                await asyncio.gather(*(self._pipe.turns.put(key, row.seq, row.payload.encode()) for row in rows))
-                metrics.RECOVERED.labels("turns", "journal").inc()
-                log.get().warning("woken from the journal", key=key)
+            awake = await self._pipe.turns.awake(waiting)
+            asleep = [key for key, is_awake in zip(waiting, awake, strict=True) if not is_awake]
+            for start in range(0, len(asleep), FILL_AT_ONCE):
+                await asyncio.gather(*map(self._fill, asleep[start : start + FILL_AT_ONCE]))
+
+    async def _fill(self, key: str) -> None:
+        reach("housekeep.before_journal_wake")
+        rows = await self._pipe.store.journal.pending(key, after=0, limit=MAIL_PER_KEY)
+        await asyncio.gather(*(self._pipe.turns.put(key, row.seq, row.payload.encode()) for row in rows))
+        metrics.RECOVERED.labels("turns", "journal").inc()
+        log.get().warning("woken from the journal", key=key)
 
     async def _wake_outbox(self) -> None:
         """Publish outbox rows whose worker died between commit and publishing."""

@@ -7,19 +7,22 @@ the next holder finds committed and drops. Only the commit decides, and it succe
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from shared import log, metrics
 from shared.clock import now_ms
+from shared.context import marks
 from shared.errors import AlreadyDone, Crashed, Permanent, Superseded, Unavailable
 from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane import Lease
-from shared.messages import Entry, Inbound, Mail, Reply, Session, State, Turn
+from shared.messages import Entry, Mail, Reply, Session, State, Turn
 from shared.pipeline import Pipeline
-from shared.store.transcript import Committed, Ending, Proof
+from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
+from workers import commands
 from workers.agent import Agent
+from workers.delivery.parts import in_parts
 from workers.opening import Opened, open_mail
 
 COMMIT_RETRY_SECONDS = 0.5
@@ -83,7 +86,23 @@ class KeyTurns:
         if before >= limit * WORKERS_KILLED:
             return await self._bury(mail, Ending(State.DEAD, "crashed", f"{before} attempts came to no end"), before)
         # An attempt that nobody saw the end of may have killed its worker, or died with a guilty neighbour: run it apart.
-        return await self._attempt(mail, before + 1, self.runner.apart if begun > failed else self.runner.agent)
+        agent = self.runner.apart if begun > failed else self.runner.agent
+        if (command := commands.parse(mail.inbound.text)) is not None:
+            return await self._obey(mail, before + 1, agent, *command)
+        return await self._attempt(mail, before + 1, agent)
+
+    async def _obey(self, mail: Mail, attempt: int, agent: Agent, name: str, args: str) -> Committed | None:
+        """A command is its key's turn: it waits its time and is committed like any other."""
+        session, key = self.session, self.lease.key
+        assert session is not None
+        done = await commands.run(commands.Call(name, args, mail.inbound, key, session, self.pipe.store))
+        if isinstance(done, commands.Again):
+            return await self._attempt(mail, attempt, agent, done)
+        rows = (marks.command_row(marks.user_row(mail.inbound)), marks.command_row(Entry("assistant", done.text)))
+        proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempt, self._claimed_at, now_ms())
+        committed = await self._commit(mail, rows, (Reply(done.text),), Ending(), proof, done.change)
+        metrics.TURNS.labels("command").inc()
+        return committed
 
     async def acknowledge(self, committed: Committed, seqs: list[int]) -> None:
         """Tell delivery and take the next mail, in one round trip. If Redis is away, the housekeeper does both later."""
@@ -104,15 +123,20 @@ class KeyTurns:
         await self.pipe.deliveries.put(destination, id, str(id).encode())
         reach("publish.after")
 
-    async def _attempt(self, mail: Mail, attempt: int, agent: Agent) -> Committed | None:
-        lease, pipe, session = self.lease, self.pipe, self.session
+    async def _attempt(
+        self, mail: Mail, attempt: int, agent: Agent, again: commands.Again | None = None
+    ) -> Committed | None:
+        """One try at a turn: on what was said now, or again on what was said before."""
+        lease, session = self.lease, self.session
         assert session is not None
+        inbound = replace(mail.inbound, text=again.text) if again else mail.inbound
+        history, change = (again.history, again.change) if again else (session.history, NO_CHANGE)
         if not await lease.begin(mail.seq):
             lease.lose()
             return None
         if attempt > 1:
             metrics.REDELIVERED.inc()
-        turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, session.history, (mail.inbound,), attempt)
+        turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt)
         started_at = now_ms()
         try:
             with metrics.STAGE.labels("agent").time():
@@ -130,10 +154,10 @@ class KeyTurns:
             return None
         except Exception as error:
             return await self._failed(mail, attempt, error)
-        entries = (_user_entry(mail.inbound), *result.entries)
+        entries = (marks.user_row(inbound), *result.entries)
         proof = Proof(turn.id, self.runner.worker, attempt, self._claimed_at, started_at)
         try:
-            committed = await self._commit(mail, entries, result.replies, Ending(), proof)
+            committed = await self._commit(mail, entries, result.replies, Ending(), proof, change)
         except (Superseded, AlreadyDone, Unavailable):
             raise
         except Exception as error:  # the agent's answer is nothing that can be kept
@@ -158,24 +182,31 @@ class KeyTurns:
     async def _bury(self, mail: Mail, ending: Ending, attempts: int) -> Committed:
         """Make the message a dead letter and tell the chat, once: both in the one commit."""
         proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempts, self._claimed_at, now_ms())
-        committed = await self._commit(mail, (), (Reply(NOTICE),), ending, proof)
+        committed = await self._commit(mail, (), (Reply(NOTICE),), ending, proof, NO_CHANGE)
         metrics.DEAD_LETTER.labels(ending.reason).inc()
         metrics.TURNS.labels("dead").inc()
         log.get().error("dead letter", key=self.lease.key, reason=ending.reason, attempts=attempts)
         return committed
 
     async def _commit(
-        self, mail: Mail, entries: tuple[Entry, ...], replies: tuple[Reply, ...], ending: Ending, proof: Proof
+        self,
+        mail: Mail,
+        entries: tuple[Entry, ...],
+        replies: tuple[Reply, ...],
+        ending: Ending,
+        proof: Proof,
+        change: Change,
     ) -> Committed:
         """Commit, waiting for a database that is away while the key is ours: the agent's work is not thrown away."""
         session, key = self.session, self.lease.key
         assert session is not None
+        replies = in_parts(mail.inbound.source.platform, replies)
         with metrics.STAGE.labels("commit").time():
             while True:
                 try:
                     reach("commit.before")
                     commit = self.pipe.store.transcript.commit
-                    committed = await commit(session, key, (mail,), entries, replies, ending, proof)
+                    committed = await commit(session, key, (mail,), entries, replies, ending, proof, change)
                     reach("commit.after")
                     return committed
                 except Unavailable as error:
@@ -187,12 +218,3 @@ class KeyTurns:
     def _backoff(self, attempt: int) -> timedelta:
         settings = self.pipe.settings
         return timedelta(seconds=min(settings.backoff_seconds * 2 ** (attempt - 1), settings.backoff_max_seconds))
-
-
-def _user_entry(inbound: Inbound) -> Entry:
-    data: dict[str, object] = {}
-    if inbound.media:
-        data["media"] = inbound.media
-    if inbound.source.user_name:
-        data["sender"] = inbound.source.user_name
-    return Entry("user", inbound.text, inbound.id, data)

@@ -28,7 +28,8 @@ class WebhookReceiver:
         id, timestamp = _only(request, "webhook-id"), _only(request, "webhook-timestamp")
         signatures = _only(request, "webhook-signature")
         signing.check_head(id, timestamp)  # before the body is read
-        body = await http.read_body(request, self._pipe.settings)
+        signing.check_form(signatures)
+        body = await http.read_unverified_body(request, self._pipe.settings)
         signing.verify(self._secrets, id, timestamp, signatures, body)
         try:
             fields = parse(body)

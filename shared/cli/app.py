@@ -64,6 +64,14 @@ def receive(host: Host = "127.0.0.1", port: Port = 8080) -> None:
 
 
 @app.command()
+def listen(platform: Annotated[str, typer.Argument(help="telegram.")]) -> None:
+    """A listener: holds the connection to a platform that is not told by webhook. Of several, one listens."""
+    from producers.listening import listen as run
+
+    run(load(), platform)
+
+
+@app.command()
 def work(
     only: Annotated[str | None, typer.Option(help="turns or deliveries.")] = None,
     concurrency: Annotated[int | None, typer.Option(help="Turns and deliveries at once.")] = None,
@@ -89,7 +97,7 @@ def housekeep() -> None:
     from workers.process import stop_on_signals
 
     config = load()
-    log.setup(config.log_level, "housekeep")
+    log.setup(config.log_level, "housekeep", config.secret_values())
 
     async def keep() -> None:
         async with open_pipeline(config) as pipe:

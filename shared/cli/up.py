@@ -68,11 +68,13 @@ class Up:
         receiver = Kept("receive", [*me, "receive", "--host", self._host, "--port", str(self._port)])
         others = [Kept(f"work {n}", [*me, "work"]) for n in range(1, settings.workers + 1)]
         others.append(Kept("housekeep", [*me, "housekeep"]))
+        if settings.telegram.polls:
+            others.append(Kept("listen telegram", [*me, "listen", "telegram"]))
         environment = _environment(settings)
         try:
             for kept in (*others, receiver):
                 self._start(kept, environment)
-            self._announce_when_ready(settings, receiver, len(others) - 1)
+            self._announce_when_ready(settings, receiver, settings.workers)
             while not self._stopping:
                 for kept in (receiver, *others):
                     self._restart_if_dead(kept, environment)

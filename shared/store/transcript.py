@@ -19,6 +19,8 @@ from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, S
 from shared.store.database import Database, Row, Step, step
 from shared.store.journal import first_session_id
 
+LATEST = 2**62  # a row number beyond all others
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -38,6 +40,19 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """What a commit does to the session besides adding rows."""
+
+    title: str | None = None
+    inactive_from: int | None = None  # rows from here to the last one loaded leave the conversation, and stay on disk
+    next_session_id: str | None = None  # this session ends, and the key talks to a new one
+    end_reason: str | None = None
+
+
+NO_CHANGE = Change()
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
     """Who ran the turn, and when: what a trace shows."""
 
@@ -50,11 +65,18 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The session as it stands now, and the outbox rows to publish."""
+    """The session as it stands now (None: read it again), and the outbox rows to publish."""
 
-    session: Session
+    session: Session | None
     destination: str
     outbox: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LastSaid:
+    n: int
+    text: str
+    rows_from_here: int
 
 
 class Transcript:
@@ -66,7 +88,7 @@ class Transcript:
         """The session of a key with the end of its transcript, and how an inbound stands. Costs the window, not the history."""
         found, rows, standing = await self._database.read(
             step("load_session", session_key=session_key),
-            step("load_window", session_key=session_key, limit=self._window),
+            step("load_window", session_key=session_key, limit=self._window, before=LATEST),
             step("load_standing", id=inbound_id),
         )
         stands = Standing(**standing[0]) if standing else None
@@ -86,6 +108,7 @@ class Transcript:
         replies: Sequence[Reply],
         ending: Ending,
         proof: Proof,
+        change: Change = NO_CHANGE,
     ) -> Committed:
         """End the mail, add the rows and the replies: all of it, or Superseded and none. AlreadyDone for known mail."""
         now = now_ms()
@@ -94,11 +117,20 @@ class Transcript:
         settled = {"state": ending.state.value, "reason": ending.reason, "attempts": proof.attempts}
         done_seq = max((m.seq for m in mail if m.journaled), default=0)
 
+        talks_to = change.next_session_id or session.id
+        ended_at = now if change.next_session_id else None
+        about = {"added": len(entries), "title": change.title, "ended_at": ended_at, "end_reason": change.end_reason}
+
         if session.version == 0:
-            steps = [step("commit_new_session", added=len(entries), **keyed)]
+            steps = [step("commit_new_session", **about, **keyed)]
         else:
-            steps = [step("commit_session", version=session.version, added=len(entries), **stamp)]
-        steps.append(step("commit_route", done_seq=done_seq, **keyed))
+            steps = [step("commit_session", version=session.version, **about, **stamp)]
+        steps.append(step("commit_route", done_seq=done_seq, talks_to=talks_to, **keyed))
+        if change.next_session_id is not None:
+            steps.append(step("commit_next_session", next_session_id=change.next_session_id, **keyed))
+        if change.inactive_from is not None:
+            rows = {"from_n": change.inactive_from, "to_n": session.message_count}
+            steps.append(step("commit_inactive", **rows, **stamp))
         for m in mail:
             steps.append(
                 step("commit_inbox", id=m.inbound.id, **settled, **stamp)
@@ -133,7 +165,19 @@ class Transcript:
             history,
         )
         outbox = tuple(rows[0]["id"] for rows in results[len(results) - len(parts) :])
-        return Committed(moved, destination, outbox)
+        reread = change.next_session_id is not None or change.inactive_from is not None
+        return Committed(None if reread else moved, destination, outbox)
+
+    async def last_said(self, session_id: str) -> LastSaid | None:
+        """The last thing that the user said, commands aside. None: nothing yet."""
+        [rows] = await self._database.read(step("last_user_row", session_id=session_id))
+        return LastSaid(**rows[0]) if rows else None
+
+    async def window(self, session_key: str, before: int) -> tuple[Entry, ...]:
+        """The end of the transcript as it stood before a given row."""
+        query = step("load_window", session_key=session_key, limit=self._window, before=before)
+        [rows] = await self._database.read(query)
+        return tuple(_entry(row) for row in reversed(rows))
 
     async def recent(self, limit: int) -> list[Row]:
         [rows] = await self._database.read(step("sessions_recent", limit=limit))

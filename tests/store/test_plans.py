@@ -15,7 +15,7 @@ from tests.support.pipe import key_of
 
 QUERIES: dict[str, dict[str, Any]] = {
     "load_session": {"session_key": key_of("7")},
-    "load_window": {"session_key": key_of("7"), "limit": 50},
+    "load_window": {"session_key": key_of("7"), "limit": 50, "before": 10**9},
     "load_standing": {"id": "in_7"},
     "inbox_by_id": {"id": "in_7"},
     "pending_of_key": {"session_key": key_of("7"), "after": 0, "limit": 50},
@@ -30,7 +30,7 @@ QUERIES: dict[str, dict[str, Any]] = {
 # 400 conversations of 50 messages each; two in a hundred inbounds and parts are still open.
 FILL = (
     """INSERT INTO routes SELECT 'agent:main:webhook:dm:' || k, 'ses_' || k, 25, 24, 1 FROM {keys}""",
-    """INSERT INTO sessions SELECT 'ses_' || k, 'agent:main:webhook:dm:' || k, 24, 'turn', 50, 1, 1 FROM {keys}""",
+    """INSERT INTO sessions (id, session_key, version, turn_id, message_count, created_at, updated_at) SELECT 'ses_' || k, 'agent:main:webhook:dm:' || k, 24, 'turn', 50, 1, 1 FROM {keys}""",
     """INSERT INTO messages (session_id, n, turn_id, role, text, data, created_at)
        SELECT 'ses_' || k, n, 'turn_' || k, 'user', 'some words that were said', '{{}}', 1 FROM {keys}, {numbers}""",
     """INSERT INTO inbox (id, event_id, platform, session_key, seq, payload, state, received_at)

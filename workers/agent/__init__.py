@@ -9,8 +9,10 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, cast
 
+from shared import settings
 from shared.errors import ConfigurationError
 from shared.messages import Entry, Reply, Result, Turn
+from shared.settings import Settings
 
 
 class Agent(Protocol):
@@ -59,13 +61,22 @@ def answered(text: str) -> Result:
     return Result((Entry("assistant", text),), (Reply(text),)) if text else Result()
 
 
-def resolve(name: str) -> Agent:
-    """The agent that a setting names; a ConfigurationError says what is wrong with it."""
+def resolve(name: str, config: Settings | None = None) -> Agent:
+    """The agent that a setting names; a ConfigurationError says what is wrong with it. Models cost nothing until named."""
     if name == "echo":
         return FunctionAgent(echo)
+    if name in ("llm", "local"):
+        llm = (config or settings.load()).llm
+        if name == "llm":
+            from workers.agent.llm import LlmAgent
+
+            return LlmAgent(llm)
+        from workers.agent.local import LocalAgent
+
+        return LocalAgent(llm)
     module_name, found, attribute = name.partition(":")
     if not found:
-        raise ConfigurationError(f"AGENT={name}: not a known agent; use echo or module:object")
+        raise ConfigurationError(f"AGENT={name}: not a known agent; use echo, llm, local or module:object")
     try:
         target: Any = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:

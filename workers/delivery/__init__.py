@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from enum import Enum
 from typing import Protocol
 
@@ -31,13 +31,20 @@ class Sender(Protocol):
 async def open_senders(pipe: Pipeline) -> AsyncIterator[Mapping[str, Sender]]:
     """The senders that the settings allow, by platform."""
     from workers.delivery.followed import FollowedSender
+    from workers.delivery.telegram import open_sender as open_telegram
     from workers.delivery.webhook import WebhookSender
 
     followed = FollowedSender(pipe.servers)
     senders: dict[str, Sender] = {"local": followed, "api": followed, "webhook": followed}
     timeout = pipe.settings.webhook.callback_timeout_seconds
     limits = httpx.Limits(max_connections=pipe.settings.concurrency, max_keepalive_connections=100)
-    async with httpx.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, trust_env=False) as client:
+    async with (
+        httpx.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, trust_env=False) as client,
+        AsyncExitStack() as stack,
+    ):
         if pipe.settings.webhook.callback_url:
             senders["webhook"] = WebhookSender(client, pipe.settings.webhook)
+        if pipe.settings.telegram.on:
+            telegram = open_telegram(pipe.settings.telegram, pipe.settings.concurrency)
+            senders["telegram"] = await stack.enter_async_context(telegram)
         yield senders

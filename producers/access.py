@@ -1,0 +1,46 @@
+"""Who may talk: nobody, until the settings say so. The same rules for every platform; signed webhooks and the API have their own.
+
+A user is known by an id that he cannot choose or change, and it must equal a listed one, character for character: names,
+handles and ids with something put before or after them open no door.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from shared.messages import Inbound
+from shared.settings import Platform, Settings
+
+EVERYBODY = "*"
+
+
+class Verdict(StrEnum):
+    ADMITTED = "admitted"
+    STRANGER = "stranger"  # not on a list
+    UNADDRESSED = "unaddressed"  # said in a group, and not to us
+
+
+def judge(inbound: Inbound, platform: Platform, settings: Settings) -> Verdict:
+    """Whether a message is for us and from somebody who may talk to us here."""
+    if not _addressed(inbound, platform):
+        return Verdict.UNADDRESSED
+    return Verdict.ADMITTED if _may_talk(inbound, platform, settings) else Verdict.STRANGER
+
+
+def _addressed(inbound: Inbound, platform: Platform) -> bool:
+    source = inbound.source
+    return (
+        source.chat_type == "dm"
+        or inbound.mentioned
+        or not platform.require_mention
+        or source.chat in platform.free_chats
+    )
+
+
+def _may_talk(inbound: Inbound, platform: Platform, settings: Settings) -> bool:
+    """A list, once there is one, decides alone: ALLOW_ALL_USERS does not widen it."""
+    ids = {id for id in (inbound.source.user, inbound.source.user_alt) if id}
+    if not ids:
+        return False
+    listed = {*platform.allowed_users, *settings.allowed_users}
+    return bool(listed & {*ids, EVERYBODY}) if listed else settings.allow_all_users

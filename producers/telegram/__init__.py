@@ -1,0 +1,1 @@
+"""Telegram, by webhook or by long polling."""

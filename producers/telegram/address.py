@@ -1,0 +1,67 @@
+"""To whom a text speaks: mentions and commands, found by their entities. Offsets and lengths are UTF-16 code units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from producers.telegram.fields import number, object_
+from shared.codec import storable
+from shared.errors import Malformed
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A text without its address: `@bot hello` is "hello", `/new@bot` is "/new"."""
+
+    text: str
+    mentioned: bool = False
+    other_bot: bool = False  # a command to another bot of the group
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    kind: str
+    start: int
+    end: int
+    word: str
+    user: str | None
+
+
+def addressed(
+    text: str, entities: list[dict[str, Any]], bot_id: str, username: str, *, is_direct: bool = False
+) -> Address:
+    """Only entities count: a text that merely looks like a mention, in code or as part of an address, is none."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    spans = [_span(entity, units) for entity in entities]
+    ours = f"@{username}".casefold()
+    mentioned = any(_names(span, bot_id, ours) for span in spans)
+    first = next((span for span in spans if span.start == 0 and span.kind in ("mention", "bot_command")), None)
+    if first is None:
+        return Address(storable(text), mentioned)
+    rest = units[2 * first.end :].decode("utf-16-le", "replace")
+    if first.kind == "bot_command":
+        command, at, to = first.word.partition("@")
+        if at and f"@{to}".casefold() != ours and not is_direct:
+            return Address(storable(text), other_bot=True)
+        return Address(storable(command + rest), mentioned)
+    if first.word.casefold() == ours and (remaining := rest.lstrip(" ,:\n")):
+        return Address(storable(remaining), mentioned)
+    return Address(storable(text), mentioned)
+
+
+def _names(span: _Span, bot_id: str, ours: str) -> bool:
+    if span.kind == "mention":
+        return span.word.casefold() == ours
+    if span.kind == "bot_command":
+        return span.word.casefold().endswith(ours)
+    return span.kind == "text_mention" and span.user == bot_id
+
+
+def _span(entity: dict[str, Any], units: bytes) -> _Span:
+    start, length = number(entity, "offset"), number(entity, "length")
+    if start < 0 or length < 0:
+        raise Malformed("an entity lies outside its text")
+    word = units[2 * start : 2 * (start + length)].decode("utf-16-le", "replace")
+    user = str(object_(entity, "user").get("id")) if entity.get("type") == "text_mention" else None
+    return _Span(str(entity.get("type")), start, start + length, word, user)

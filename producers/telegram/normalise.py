@@ -1,0 +1,151 @@
+"""Step 2 for Telegram: an update becomes an Inbound, or a reason to leave it. Pure; no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from producers.telegram.address import Address, addressed
+from producers.telegram.attachments import attachments
+from producers.telegram.fields import flag, items, name, number, object_, text
+from shared.codec import message_id
+from shared.errors import Malformed
+from shared.messages import Inbound, Source
+
+PLATFORM = "telegram"
+KINDS = ("message", "channel_post")
+_CHAT_TYPES = {"private": "dm", "group": "group", "supergroup": "group", "channel": "channel"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bot:
+    """Who we are there. The account is empty while there is one bot."""
+
+    id: str
+    username: str
+    account: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Understood, and nothing to answer."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """A group became a supergroup: the old chat id is gone for good."""
+
+    chat: str
+    to: str
+
+
+def normalise(update: dict[str, Any], bot: Bot, received_at: int) -> Inbound | Ignored | Migrated:
+    """What an update is to us. Malformed where something we read is of the wrong kind; fields we do not know are no matter."""
+    event_id = str(number(update, "update_id"))
+    message = next((object_(update, kind) for kind in KINDS if update.get(kind) is not None), None)
+    if message is None:
+        return Ignored("kind")
+    chat = object_(message, "chat")
+    chat_id = str(number(chat, "id"))
+    if message.get("migrate_to_chat_id") is not None:
+        return Migrated(chat_id, str(number(message, "migrate_to_chat_id")))
+    chat_type = _CHAT_TYPES.get(str(chat.get("type")))
+    if chat_type is None:
+        return Ignored("chat type")
+    sender = _sender(message, chat_type)
+    if sender is None:
+        return Ignored("no sender")
+    if str(sender.get("id")) == bot.id or flag(sender, "is_bot"):
+        return Ignored("bot")  # ourselves, or a loop waiting to happen
+    media = attachments(message)
+    said = _said(message, bot, is_direct=chat_type == "dm")
+    if not said.text and not media:
+        return Ignored("service")
+    if said.other_bot:
+        return Ignored("another bot's")
+    source = Source(
+        platform=PLATFORM,
+        chat=chat_id,
+        chat_type=chat_type,
+        account=bot.account,
+        user=str(number(sender, "id")),
+        thread=_thread(message),
+        chat_name=_name(chat),
+        user_name=_name(sender),
+        topic=_topic(message),
+    )
+    reply = _reply(message)
+    return Inbound(
+        id=message_id(PLATFORM, bot.account, event_id),
+        event_id=event_id,
+        source=source,
+        text=said.text,
+        media=media,
+        reply_to=str(number(reply, "message_id")) if reply is not None else None,
+        mentioned=chat_type == "dm" or said.mentioned or _answers(reply, bot),
+        sent_at=number(message, "date") * 1000 if message.get("date") is not None else None,
+        received_at=received_at,
+    )
+
+
+def chat_of(update: dict[str, Any]) -> str:
+    """The chat whose order an update belongs to; empty where it has none."""
+    for kind in KINDS:
+        try:
+            return str(update[kind]["chat"]["id"])
+        except (KeyError, TypeError):
+            continue
+    return ""
+
+
+def _sender(message: dict[str, Any], chat_type: str) -> dict[str, Any] | None:
+    """A person or, for anonymous admins and channels, the chat that speaks: then `from` is a placeholder, and a bot."""
+    if message.get("sender_chat") is not None:
+        return object_(message, "sender_chat")
+    if message.get("from") is not None:
+        return object_(message, "from")
+    return object_(message, "chat") if chat_type == "channel" else None
+
+
+def _said(message: dict[str, Any], bot: Bot, *, is_direct: bool) -> Address:
+    for words, entities in (("text", "entities"), ("caption", "caption_entities")):
+        if said := text(message, words):
+            return addressed(said, items(message, entities), bot.id, bot.username, is_direct=is_direct)
+    return Address("")
+
+
+def _thread(message: dict[str, Any]) -> str | None:
+    """A topic. Reply chains of ordinary groups carry a thread id as well, and must not split the conversation."""
+    if message.get("direct_messages_topic") is not None:
+        return f"direct:{number(object_(message, 'direct_messages_topic'), 'topic_id')}"  # the sender knows this form
+    if flag(message, "is_topic_message") and message.get("message_thread_id") is not None:
+        return str(number(message, "message_thread_id"))
+    return None
+
+
+def _reply(message: dict[str, Any]) -> dict[str, Any] | None:
+    """The message that this one answers. In a topic, what answers nothing points at the topic's first, a service message."""
+    if message.get("reply_to_message") is None:
+        return None
+    reply = object_(message, "reply_to_message")
+    opens_topic = flag(message, "is_topic_message") and reply.get("message_id") == message.get("message_thread_id")
+    return None if opens_topic or "forum_topic_created" in reply else reply
+
+
+def _topic(message: dict[str, Any]) -> str | None:
+    """The topic's name, where the message happens to carry it."""
+    try:
+        return name(message["reply_to_message"]["forum_topic_created"], "name")
+    except (KeyError, TypeError, Malformed):
+        return None
+
+
+def _answers(reply: dict[str, Any] | None, bot: Bot) -> bool:
+    return reply is not None and reply.get("from") is not None and str(object_(reply, "from").get("id")) == bot.id
+
+
+def _name(fields: dict[str, Any]) -> str | None:
+    parts = (name(fields, part) for part in ("title", "first_name", "last_name"))
+    return " ".join(part for part in parts if part) or name(fields, "username")

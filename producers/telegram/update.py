@@ -1,0 +1,48 @@
+"""One update, however it came: normalise, judge, accept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from producers.access import Verdict, judge
+from producers.intake import accept
+from producers.telegram.normalise import PLATFORM, Bot, Ignored, Migrated, normalise
+from shared import log, metrics
+from shared.clock import now_ms
+from shared.errors import Malformed
+from shared.messages import Inbound
+from shared.pipeline import Pipeline
+
+
+async def take_update(pipe: Pipeline, bot: Bot, update: dict[str, Any]) -> None:
+    """Settle an update: when this returns, Telegram need not send it again. Raises MailboxFull, and Unavailable."""
+    try:
+        found = normalise(update, bot, now_ms())
+        if isinstance(found, Inbound):
+            await _admit(pipe, found)
+    except Malformed as error:
+        await set_aside(pipe, str(update.get("update_id")), orjson.dumps(update), str(error))
+        return
+    if isinstance(found, Migrated):
+        log.get().warning("a group moved to a new id", platform=PLATFORM, chat=found.chat, to=found.to)
+    elif isinstance(found, Ignored):
+        log.get().debug("update ignored", platform=PLATFORM, update=update["update_id"], reason=found.reason)
+
+
+async def set_aside(pipe: Pipeline, ref: str, payload: bytes, reason: str) -> None:
+    """Record what cannot be understood: sent again it would be no better, and would hold back its chat."""
+    await pipe.store.dead.set_aside("request", ref[:256], None, "malformed", reason, payload.decode(errors="replace"))
+    metrics.REFUSED.labels("malformed").inc()
+    log.get().warning("malformed update: recorded", platform=PLATFORM, update=ref[:40], reason=reason)
+
+
+async def _admit(pipe: Pipeline, inbound: Inbound) -> None:
+    verdict = judge(inbound, pipe.settings.telegram, pipe.settings)
+    if verdict is Verdict.ADMITTED:
+        await accept(pipe, inbound)
+        return
+    metrics.REFUSED.labels(verdict.value).inc()
+    if verdict is Verdict.STRANGER:  # with the id that an operator would put on the list
+        log.get().warning("stranger turned away", platform=PLATFORM, user=inbound.source.user)

@@ -1,0 +1,77 @@
+"""What the `data` of a transcript row may say. Every key has its name, its meaning and its reader here, and nowhere else.
+
+| key | on | value |
+|---|---|---|
+| `media` | any | list of {url, type, name}: files by reference |
+| `sender`, `sender_id` | user | who wrote it: the display name, and the platform's stable id |
+| `at` | any | wall clock, ms: when it was said |
+| `command` | user, assistant | true: a slash command or its answer; people see it, the model does not |
+| `proactive` | assistant | true: sent to the chat without having been asked |
+| `hidden` | any | true: automation's; the model sees it, people do not |
+| `tool_calls` | assistant | list of {id, name, arguments}; arguments are JSON as text |
+| `tool_call_id`, `name` | tool | which call this answers, and the tool's name |
+| `reasoning` | assistant | what the model thought before it spoke |
+| `blocks` | user, assistant | content in the provider's own form, replayed as it is; `text` is what people read of it |
+| `usage` | assistant | what the answer cost: see `workers/agent/llm.py` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shared.messages import Entry, Inbound, Media
+
+MEDIA = "media"
+SENDER, SENDER_ID = "sender", "sender_id"
+AT = "at"
+COMMAND, PROACTIVE, HIDDEN = "command", "proactive", "hidden"
+TOOL_CALLS, TOOL_CALL_ID, NAME = "tool_calls", "tool_call_id", "name"
+REASONING, BLOCKS = "reasoning", "blocks"
+USAGE = "usage"
+
+REPLAYED = (TOOL_CALLS, TOOL_CALL_ID, NAME, REASONING, BLOCKS)  # what the model is given besides the text
+
+
+def user_row(inbound: Inbound) -> Entry:
+    """The row that an inbound becomes."""
+    said = {
+        MEDIA: inbound.media,
+        SENDER: inbound.source.user_name,
+        SENDER_ID: inbound.source.user or inbound.source.user_alt,
+        AT: inbound.sent_at or inbound.received_at,
+    }
+    return Entry("user", inbound.text, inbound.id, {key: value for key, value in said.items() if value})
+
+
+def command_row(entry: Entry) -> Entry:
+    """The row as a command's, or as the answer to one."""
+    return Entry(entry.role, entry.text, entry.inbound_id, {**entry.data, COMMAND: True})
+
+
+def is_user(entry: Entry) -> bool:
+    """Whether a turn begins here: a user's own words, not a command."""
+    return entry.role == "user" and not entry.data.get(COMMAND)
+
+
+def is_proactive(entry: Entry) -> bool:
+    return entry.role == "assistant" and bool(entry.data.get(PROACTIVE))
+
+
+def declared(entry: Entry) -> tuple[str, ...]:
+    """The ids of the tool calls that a row makes."""
+    if entry.role != "assistant":
+        return ()
+    calls = entry.data.get(TOOL_CALLS) or ()
+    return tuple(call["id"] for call in calls if isinstance(call, Mapping) and isinstance(call.get("id"), str))
+
+
+def answers(entry: Entry) -> str | None:
+    """The id of the tool call that a row answers."""
+    return entry.data.get(TOOL_CALL_ID) if entry.role == "tool" else None
+
+
+def media_of(entry: Entry) -> tuple[Media, ...]:
+    """A row's media, whether it was just made or read back from a store."""
+    found: Iterable[Any] = entry.data.get(MEDIA) or ()
+    return tuple(item if isinstance(item, Media) else Media(**item) for item in found)

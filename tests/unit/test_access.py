@@ -1,0 +1,93 @@
+"""Who may talk: nobody, until the settings say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from producers.access import Verdict, judge
+from shared.messages import Inbound, Source
+from shared.settings import Platform, Settings
+
+
+def verdict(
+    user: str | None = "11",
+    *,
+    here: tuple[str, ...] = (),
+    everywhere: tuple[str, ...] = (),
+    allow_all: bool = False,
+    chat_type: str = "dm",
+    mentioned: bool = True,
+    user_alt: str | None = None,
+    **platform: Any,
+) -> Verdict:
+    settings = Settings(_env_file=None, allowed_users=everywhere, allow_all_users=allow_all)  # type: ignore[call-arg]
+    source = Source("telegram", "c1", chat_type, user=user, user_alt=user_alt)
+    inbound = Inbound("in_1", "1", source, "hello", mentioned=mentioned)
+    return judge(inbound, Platform(allowed_users=here, **platform), settings)
+
+
+def test_nobody_may_talk_until_somebody_is_listed() -> None:
+    assert verdict() is Verdict.STRANGER
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        {"here": ("11",)},
+        {"everywhere": ("11",)},
+        {"here": ("12",), "everywhere": ("11",)},
+        {"here": ("*",)},
+        {"everywhere": ("*",)},
+        {"here": ("12", "*")},
+        {"allow_all": True},
+    ],
+)
+def test_a_listed_user_may_talk_and_a_star_lists_everybody(lists: Any) -> None:
+    assert verdict(**lists) is Verdict.ADMITTED
+
+
+@pytest.mark.parametrize("lists", [{"here": ("12",)}, {"everywhere": ("12",)}])
+def test_a_list_is_not_widened_by_allowing_all(lists: Any) -> None:
+    assert verdict(allow_all=True, **lists) is Verdict.STRANGER
+
+
+@pytest.mark.parametrize(
+    "user", ["attacker|a@x", "a@x|attacker", " a@x", "a@x ", "A@X", "a@x\n", "a", "*", "a@x,b", "ａ@x", ""]
+)
+def test_N87_only_an_id_that_equals_a_listed_one_is_allowed(user: str) -> None:
+    assert verdict(user, here=("a@x",)) is Verdict.STRANGER
+
+
+def test_who_has_no_id_is_denied_whatever_is_allowed() -> None:
+    assert verdict(None, here=("*",), allow_all=True) is Verdict.STRANGER
+
+
+def test_the_other_id_of_a_user_will_do() -> None:
+    assert verdict("+49", user_alt="uuid-1", here=("uuid-1",)) is Verdict.ADMITTED
+
+
+def test_a_name_opens_no_door() -> None:
+    settings = Settings(_env_file=None, allowed_users=("Ann", "annli"))  # type: ignore[call-arg]
+    source = Source("telegram", "c1", user="11", user_name="Ann", chat_name="annli")
+    assert judge(Inbound("in_1", "1", source, "hello"), Platform(), settings) is Verdict.STRANGER
+
+
+@pytest.mark.parametrize("chat_type", ["group", "channel", "thread"])
+def test_in_groups_a_message_must_name_the_bot_unless_the_group_is_free(chat_type: str) -> None:
+    silent = {"chat_type": chat_type, "mentioned": False, "here": ("11",)}
+    assert verdict(**silent) is Verdict.UNADDRESSED
+    assert verdict(**{**silent, "mentioned": True}) is Verdict.ADMITTED
+    assert verdict(**silent, require_mention=False) is Verdict.ADMITTED
+    assert verdict(**silent, free_chats=("c1",)) is Verdict.ADMITTED
+    assert verdict(**silent, free_chats=("c2",)) is Verdict.UNADDRESSED
+
+
+def test_a_mention_lets_no_stranger_in() -> None:
+    assert verdict("12", chat_type="group", here=("11",)) is Verdict.STRANGER
+    assert verdict("12", chat_type="group", here=("11",), require_mention=False) is Verdict.STRANGER
+
+
+def test_in_a_direct_chat_everything_is_said_to_us() -> None:
+    assert verdict(mentioned=False, here=("11",)) is Verdict.ADMITTED

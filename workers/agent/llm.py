@@ -1,0 +1,234 @@
+"""The `llm` agent: a language model by pydantic-ai, any provider or any OpenAI-compatible server. No tools yet.
+
+What a provider's errors become, and so what happens to the message:
+
+| the provider says | becomes | the message |
+|---|---|---|
+| 429, or 503 with Retry-After | RateLimited with that time | is tried again |
+| 5xx, no connection, a cut connection, no answer in time, an empty answer | Transient | is tried again |
+| too long for the context | half the window, once; then Refused | is set aside, the chat is told why |
+| bad key, no such model, quota used up, request or content refused | Refused | is set aside |
+
+An assistant row's `usage` holds `model`, `requests`, `input`, `output`, `cache_read`, `cache_write` and `total` tokens of the
+turn, `prompt` (input tokens of the last request), and `cost_usd` with `cost` = estimated, or only `cost` = unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlsplit
+
+from shared import settings
+from shared.context.history import window
+from shared.context.marks import NAME, REASONING, SENDER, SENDER_ID, TOOL_CALL_ID, TOOL_CALLS, USAGE, user_row
+from shared.context.shared_thread import Said, Sender, is_shared, render
+from shared.context.tokens import estimate, replay_budget
+from shared.errors import ConfigurationError, Permanent, PipelineError, RateLimited, Transient
+from shared.messages import Entry, Reply, Result, Turn
+from shared.session_key import SessionKey
+
+try:
+    from openai import DefaultAsyncHttpxClient
+    from pydantic_ai import exceptions as failures
+    from pydantic_ai.direct import model_request
+    from pydantic_ai.messages import (
+        ModelMessage,
+        ModelRequest,
+        ModelResponse,
+        TextPart,
+        ThinkingPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UserPromptPart,
+    )
+    from pydantic_ai.models import Model, infer_model
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+    from pydantic_ai.settings import ModelSettings
+except ImportError as error:
+    raise ConfigurationError(f"AGENT=llm and AGENT=local need pydantic-ai: install keyturn[llm] ({error})") from None
+
+PATIENCE = timedelta(seconds=10)  # after a 429 that names no time
+OUTPUT_TOKENS = 4096  # set aside for the answer where no setting says how long it may get
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error"}
+TOO_LONG_NOTICE = "This conversation has become too long for me. Please start a new one, or send a shorter message."
+
+
+class Refused(Permanent):
+    """The provider will not answer this. `notice` is what the chat may be told, where it helps to know."""
+
+    def __init__(self, reason: str, notice: str | None = None) -> None:
+        super().__init__(reason)
+        self.notice = notice
+
+
+class TooLong(Refused):
+    """More than the model reads at once."""
+
+    def __init__(self) -> None:
+        super().__init__("the conversation is too long for the model", TOO_LONG_NOTICE)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    text: str
+    reasoning: str
+    usage: Mapping[str, Any]
+
+
+class LlmAgent:
+    """Answers with the model that the settings name. Keeps nothing between turns but its connections."""
+
+    def __init__(self, config: settings.Llm, model: Model | None = None) -> None:
+        self._config = config
+        self._model = model or open_model(config)
+        known = config.context_tokens or self._model.profile.get("context_window")
+        spoken_for = estimate(config.system_prompt)
+        limit = config.max_output_tokens or OUTPUT_TOKENS
+        self._budget = replay_budget(known, min(limit, known // 2) + spoken_for) if known else None
+
+    async def run(self, turn: Turn) -> Result:
+        """Answer the mail. A conversation too long for the model is tried once more with half of it."""
+        entries = (*turn.history, *map(user_row, turn.mail))
+        if is_shared(SessionKey.parse(turn.session_key)):
+            entries = tuple(map(_signed, entries))
+        times_in = UTC if self._config.timestamps else None
+        rows = window(entries, budget=self._budget, at_least=len(turn.mail), times_in=times_in)
+        try:
+            answer = await self.ask(rows)
+        except TooLong:
+            if len(rows) <= len(turn.mail):
+                raise
+            half = max(len(rows) // 2, 1)
+            rows = window(entries, cap=half, budget=self._budget, at_least=len(turn.mail), times_in=times_in)
+            answer = await self.ask(rows)
+        data = {USAGE: answer.usage} | ({REASONING: answer.reasoning} if answer.reasoning else {})
+        return Result((Entry("assistant", answer.text, data=data),), (Reply(answer.text),))
+
+    async def ask(self, rows: Sequence[Entry], system_prompt: str | None = None) -> Answer:
+        """One request. Raises what the table above says."""
+        instructions = self._config.system_prompt if system_prompt is None else system_prompt
+        try:
+            response = await model_request(self._model, _messages(rows, instructions), model_settings=self._settings())
+        except (failures.AgentRunError, failures.UserError) as error:
+            raise classified(error) from None
+        text = "".join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
+        if not text:
+            if response.finish_reason == "content_filter":
+                raise Refused("the provider's content filter refused to answer")
+            raise Transient("the model answered nothing")
+        reasoning = "".join(part.content for part in response.parts if isinstance(part, ThinkingPart)).strip()
+        return Answer(text, reasoning, _usage(response, self._model.model_name))
+
+    def _settings(self) -> ModelSettings:
+        # The pipeline tries again by itself, without holding a worker: the client must not.
+        settings = ModelSettings(timeout=self._config.timeout_seconds, max_retries=0)
+        if self._config.max_output_tokens is not None:
+            settings["max_tokens"] = self._config.max_output_tokens
+        return settings
+
+
+def open_model(config: settings.Llm) -> Model:
+    """The model that the settings name; nothing is sent yet. A ConfigurationError says what is wrong."""
+    if not config.model:
+        raise ConfigurationError("AGENT=llm needs LLM__MODEL, such as openai:gpt-5")
+    key = config.api_key.get_secret_value() if config.api_key is not None else None
+    try:
+        if config.base_url is not None:
+            # A server on this machine is not reached through the environment's proxy.
+            client = DefaultAsyncHttpxClient(trust_env=urlsplit(config.base_url).hostname not in LOOPBACK)
+            provider = OpenAICompatibleProvider(
+                "openai-compatible", base_url=config.base_url, api_key=key or "none", http_client=client
+            )
+            return OpenAIChatModel(config.model, provider=provider)
+        if key is None:
+            return infer_model(config.model, infer_provider)
+
+        def with_key(name: str) -> Provider[Any]:
+            kind: Any = infer_provider_class(name)
+            opened: Provider[Any] = kind(api_key=key)
+            return opened
+
+        return infer_model(config.model, with_key)
+    except (failures.UserError, ImportError, ValueError, TypeError) as error:
+        raise ConfigurationError(f"LLM__MODEL={config.model}: {error}") from None
+
+
+def classified(error: Exception) -> PipelineError:
+    """The decision that a provider's error asks for. Its body is not repeated: providers echo keys and messages in it."""
+    what = _described(error)
+    if isinstance(error, failures.ModelContextWindowExceededError) or _codes(error) & TOO_LONG_CODES:
+        return TooLong()
+    if isinstance(error, failures.ModelRateLimitError):
+        return RateLimited(_wait(error) or PATIENCE)
+    if isinstance(error, failures.ModelUnavailableError) and (wait := _wait(error)) is not None:
+        return RateLimited(wait)
+    lost = failures.ModelRequestRejectedError | failures.ModelQuotaExceededError | failures.ContentFilterError
+    if isinstance(error, lost | failures.UserError):
+        return Refused(what)
+    return Transient(what)
+
+
+def _described(error: Exception) -> str:
+    status = f" {error.status_code}" if isinstance(error, failures.ModelHTTPError) else ""
+    codes = "".join(f" {code:.60}" for code in sorted(_codes(error)))
+    return f"model: {type(error).__name__}{status}{codes}"
+
+
+def _codes(error: Exception) -> set[str]:
+    if not isinstance(error, failures.ModelAPIError):
+        return set()
+    return {code for code in (error.provider_error_code, error.provider_error_type) if code}
+
+
+def _wait(error: failures.ModelAPIError) -> timedelta | None:
+    return timedelta(seconds=min(error.retry_after, 86_400)) if error.retry_after is not None else None
+
+
+def _signed(entry: Entry) -> Entry:
+    """A user's row with its sender, for a session that several share."""
+    if entry.role != "user":
+        return entry
+    sender = Sender.of(entry.data.get(SENDER), entry.data.get(SENDER_ID))
+    return Entry(entry.role, render(Said(sender, entry.text)), entry.inbound_id, entry.data)
+
+
+def _messages(rows: Sequence[Entry], instructions: str) -> list[ModelMessage]:
+    messages: list[ModelMessage] = []
+    for row in rows:
+        if row.role == "assistant":
+            calls = [
+                ToolCallPart(call["name"], call.get("arguments"), call["id"]) for call in row.data.get(TOOL_CALLS) or ()
+            ]
+            messages.append(ModelResponse([*([TextPart(row.text)] if row.text else []), *calls]))
+        elif row.role == "tool":
+            part = ToolReturnPart(row.data.get(NAME) or "tool", row.text, row.data[TOOL_CALL_ID])
+            messages.append(ModelRequest([part]))
+        else:
+            messages.append(ModelRequest([UserPromptPart(row.text)]))
+    last = next(message for message in reversed(messages) if isinstance(message, ModelRequest))
+    last.instructions = instructions or None
+    return messages
+
+
+def _usage(response: ModelResponse, model: str) -> dict[str, Any]:
+    used = response.usage
+    tokens = {
+        "input": used.input_tokens,
+        "output": used.output_tokens,
+        "cache_read": used.cache_read_tokens,
+        "cache_write": used.cache_write_tokens,
+        "total": used.input_tokens + used.output_tokens,
+        "prompt": used.input_tokens,
+    }
+    return {"model": model, "requests": 1, **tokens, **_cost(used.cost)}
+
+
+def _cost(cost: Decimal | None) -> dict[str, str]:
+    return {"cost": "unknown"} if cost is None else {"cost": "estimated", "cost_usd": f"{cost:f}"}
