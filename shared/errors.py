@@ -42,7 +42,14 @@ class MailboxFull(PipelineError):
 
 
 class Permanent(PipelineError):
-    """An agent says that trying again cannot help: the message becomes a dead letter at once."""
+    """An agent says that trying again cannot help: the message becomes a dead letter at once.
+
+    `notice` is what the chat is told instead of the usual words, where it helps to know.
+    """
+
+    def __init__(self, reason: str = "", notice: str | None = None) -> None:
+        super().__init__(reason)
+        self.notice = notice
 
 
 class Crashed(PipelineError):

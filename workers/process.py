@@ -38,7 +38,7 @@ def work_queues(worker: KeyturnWorker) -> None:
     sys.path.insert(0, os.getcwd())
 
     async def main() -> None:
-        async with open_pipeline(config) as pipe, open_crew(pipe, resolve(config.agent), worker.name) as crew:
+        async with open_pipeline(config) as pipe, open_crew(pipe, resolve(config.agent, config), worker.name) as crew:
             partition = int(worker.queues[0].name.rpartition("-")[2])
             server = pipe.servers.of_partition(partition)
             await worker.run(crew, server, asyncio.Semaphore(_slots(config, len(worker.queues))), stop_on_signals())
@@ -57,7 +57,7 @@ def stop_on_signals() -> asyncio.Event:
 async def _work(config: Settings, lanes: Sequence[str]) -> None:
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
     stopping = stop_on_signals()
-    async with open_pipeline(config) as pipe, open_crew(pipe, resolve(config.agent), name) as crew:
+    async with open_pipeline(config) as pipe, open_crew(pipe, resolve(config.agent, config), name) as crew:
         slots = asyncio.Semaphore(_slots(config, len(lanes) * config.partitions))
         workers = [(_worker(pipe, server, lanes, name), server) for server in pipe.servers.all]
         log.get().info("working", worker=name, concurrency=config.concurrency)

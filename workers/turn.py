@@ -13,7 +13,7 @@ from datetime import timedelta
 from shared import log, metrics
 from shared.clock import now_ms
 from shared.context import marks
-from shared.errors import AlreadyDone, Crashed, Permanent, Superseded, Unavailable
+from shared.errors import AlreadyDone, Crashed, Permanent, RateLimited, Superseded, Unavailable
 from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane import Lease
@@ -172,17 +172,19 @@ class KeyTurns:
         detail = f"{type(error).__name__}: {error}"[:500]
         log.get().warning("turn failed", key=self.lease.key, reason=reason, error=type(error).__name__, attempt=attempt)
         if attempt >= self.pipe.settings.max_attempts or isinstance(error, Permanent):
-            return await self._bury(mail, Ending(State.DEAD, reason, detail), attempt)
+            notice = error.notice if isinstance(error, Permanent) else None
+            return await self._bury(mail, Ending(State.DEAD, reason, detail), attempt, notice or NOTICE)
         metrics.TURNS.labels("failed").inc()
         if mail.journaled:
             await self.pipe.store.journal.count_attempt(mail.inbound.id, attempt, detail)
-        await self.lease.release(delay=self._backoff(attempt), spent=True)
+        asked = error.retry_after if isinstance(error, RateLimited) else timedelta(0)
+        await self.lease.release(delay=max(self._backoff(attempt), asked), spent=True)
         return None
 
-    async def _bury(self, mail: Mail, ending: Ending, attempts: int) -> Committed:
+    async def _bury(self, mail: Mail, ending: Ending, attempts: int, notice: str = NOTICE) -> Committed:
         """Make the message a dead letter and tell the chat, once: both in the one commit."""
         proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempts, self._claimed_at, now_ms())
-        committed = await self._commit(mail, (), (Reply(NOTICE),), ending, proof, NO_CHANGE)
+        committed = await self._commit(mail, (), (Reply(notice),), ending, proof, NO_CHANGE)
         metrics.DEAD_LETTER.labels(ending.reason).inc()
         metrics.TURNS.labels("dead").inc()
         log.get().error("dead letter", key=self.lease.key, reason=ending.reason, attempts=attempts)

@@ -30,7 +30,7 @@ TOOL_CALLS, TOOL_CALL_ID, NAME = "tool_calls", "tool_call_id", "name"
 REASONING, BLOCKS = "reasoning", "blocks"
 USAGE = "usage"
 
-REPLAYED = (TOOL_CALLS, TOOL_CALL_ID, NAME, REASONING, BLOCKS)  # what the model is given besides the text
+REPLAYED = (PROACTIVE, TOOL_CALLS, TOOL_CALL_ID, NAME, REASONING, BLOCKS)  # what is kept beside the text in a window
 
 
 def user_row(inbound: Inbound) -> Entry:

@@ -7,12 +7,13 @@ import importlib
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from shared import settings
 from shared.errors import ConfigurationError
 from shared.messages import Entry, Reply, Result, Turn
-from shared.settings import Settings
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
 
 
 class Agent(Protocol):
@@ -66,14 +67,7 @@ def resolve(name: str, config: Settings | None = None) -> Agent:
     if name == "echo":
         return FunctionAgent(echo)
     if name in ("llm", "local"):
-        llm = (config or settings.load()).llm
-        if name == "llm":
-            from workers.agent.llm import LlmAgent
-
-            return LlmAgent(llm)
-        from workers.agent.local import LocalAgent
-
-        return LocalAgent(llm)
+        return _model_agent(name, config)
     module_name, found, attribute = name.partition(":")
     if not found:
         raise ConfigurationError(f"AGENT={name}: not a known agent; use echo, llm, local or module:object")
@@ -86,6 +80,19 @@ def resolve(name: str, config: Settings | None = None) -> Agent:
     if callable(target):
         return FunctionAgent(target)
     raise ConfigurationError(f"AGENT={name}: neither a function nor an object with run(turn)")
+
+
+def _model_agent(name: str, config: Settings | None) -> Agent:
+    from shared import settings
+
+    llm = (config or settings.load()).llm
+    if name == "llm":
+        from workers.agent.llm import LlmAgent
+
+        return LlmAgent(llm)
+    from workers.agent.local import LocalAgent
+
+    return LocalAgent(llm)
 
 
 async def in_thread(function: Callable[[str], str], text: str) -> str:

@@ -12,13 +12,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 
 import orjson
 
 from shared.codec import decode_result, encode_turn
 from shared.embedded import child
-from shared.errors import Crashed, Permanent, Transient
+from shared.errors import Crashed, Permanent, RateLimited, Transient
 from shared.messages import Result, Turn
 
 AT_ONCE = 32
@@ -54,7 +55,11 @@ class Apart:
         outcome = orjson.loads(answer)
         if "result" in outcome:
             return decode_result(outcome["result"])
-        raise (Permanent if outcome["permanent"] else Transient)(outcome["error"])
+        if outcome["permanent"]:
+            raise Permanent(outcome["error"], outcome["notice"])
+        if outcome["retry_after_s"] is not None:
+            raise RateLimited(timedelta(seconds=outcome["retry_after_s"]))
+        raise Transient(outcome["error"])
 
     def close(self) -> None:
         if self._nursery is not None:

@@ -61,11 +61,7 @@ TOO_LONG_NOTICE = "This conversation has become too long for me. Please start a 
 
 
 class Refused(Permanent):
-    """The provider will not answer this. `notice` is what the chat may be told, where it helps to know."""
-
-    def __init__(self, reason: str, notice: str | None = None) -> None:
-        super().__init__(reason)
-        self.notice = notice
+    """The provider will not answer this."""
 
 
 class TooLong(Refused):
@@ -212,7 +208,9 @@ def _messages(rows: Sequence[Entry], instructions: str) -> list[ModelMessage]:
             messages.append(ModelRequest([part]))
         else:
             messages.append(ModelRequest([UserPromptPart(row.text)]))
-    last = next(message for message in reversed(messages) if isinstance(message, ModelRequest))
+    last = next((message for message in reversed(messages) if isinstance(message, ModelRequest)), None)
+    if last is None:
+        raise Refused("there is nothing to answer")
     last.instructions = instructions or None
     return messages
 

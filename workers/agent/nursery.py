@@ -14,7 +14,7 @@ import orjson
 
 from shared.codec import decode_turn, encode_result
 from shared.embedded.child import die_with_parent
-from shared.errors import Permanent
+from shared.errors import Permanent, RateLimited
 from workers.agent import Agent, resolve
 
 LATE_SECONDS = 5  # past the turn's own deadline, a process that does not listen any more is killed
@@ -49,7 +49,12 @@ async def _run_turn(agent: Agent, connection: socket.socket) -> None:
     try:
         answer = encode_result(await agent.run(turn))
     except Exception as error:
-        told = {"error": f"{type(error).__name__}: {error}"[:500], "permanent": isinstance(error, Permanent)}
+        told = {
+            "error": f"{type(error).__name__}: {error}"[:500],
+            "permanent": isinstance(error, Permanent),
+            "notice": getattr(error, "notice", None),
+            "retry_after_s": error.retry_after.total_seconds() if isinstance(error, RateLimited) else None,
+        }
         answer = orjson.dumps(told)
     writer.write(answer)
     with contextlib.suppress(ConnectionError):

@@ -1,7 +1,8 @@
 """Markdown as models write it, rendered as the little HTML that chat platforms take.
 
 Safe by construction: all text is escaped, tags are only ours and always nested, and only http(s) links become links. What is
-no valid Markdown stays as it was written. The visible text is never longer than the source.
+no valid Markdown stays as it was written, and what exceeds the number of entities that a platform takes is shown without
+form. The visible text is never longer than the source.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _HEADING = re.compile(r"#{1,6} +(.+?)[ #]*")
 _BULLET = re.compile(r"( *)[*+-] +(?=\S)")
 _QUOTE = re.compile(r"> ?")
 _INLINE = re.compile(
-    r"(?P<ticks>`+)(?P<code>[^`]+?)(?P=ticks)(?!`)"
+    r"(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
     r"|\[(?P<label>[^\[\]\n]+)\]\((?P<url>https?://[^\s()<>\"]+(?:\([^\s()<>\"]*\)[^\s()<>\"]*)*)\)"
     r"|\*\*(?P<b>(?=\S).+?(?<=\S))\*\*"
     r"|(?<!\w)__(?P<b2>(?=\S).+?(?<=\S))__(?!\w)"
@@ -66,8 +67,6 @@ class _Renderer:
             return _escaped(text)
         done, at = [], 0
         for found in _INLINE.finditer(text):
-            if self._left <= 0:
-                break
             done += [_escaped(text[at : found.start()]), self._span(found, depth - 1)]
             at = found.end()
         return "".join([*done, _escaped(text[at:])])
@@ -77,6 +76,8 @@ class _Renderer:
         if found["code"] is not None:
             return self._tagged("code", _escaped(found["code"]))
         if found["url"] is not None:
+            if self._left <= 0:
+                return _escaped(found[0])  # a label alone would lose where it leads
             label = self._inline(found["label"], depth)
             return self._tagged("a", label, f' href="{escape(found["url"])}"')
         return self._tagged(_TAGS[kind], self._inline(found[kind], depth))

@@ -1,0 +1,84 @@
+"""The `local` agent: a real model answers, in a world with no network but this machine's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 300
+# A start-up file of Python: what connects through its sockets reaches this machine only.
+OFFLINE = """
+import socket
+whole = socket.socket.connect
+def connect(self, address):
+    if self.family != socket.AF_UNIX and address[0] not in ("127.0.0.1", "::1", "localhost"):
+        raise OSError(f"no network: {address[0]}")
+    return whole(self, address)
+socket.socket.connect = connect
+socket.socket.connect_ex = lambda self, address: connect(self, address) or 0
+"""
+TURNS = """
+import asyncio, orjson, sys
+from shared.messages import Inbound, Source, Turn
+from workers.agent import resolve
+
+async def main():
+    agent = resolve("local")
+    def turn(n, text):
+        return Turn(f"t{n}", "agent:main:local:dm:c", "s", (), (Inbound(f"in_{n}", str(n), Source("local", "c"), text),))
+    results = await asyncio.gather(*(agent.run(turn(n, "Say hello to a friend.")) for n in range(3)))
+    lines = [{"text": r.replies[0].text, "usage": r.entries[0].data["usage"]} for r in results]
+    sys.stdout.buffer.write(orjson.dumps(lines))
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def offline(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process without a network, and with a proxy that it must not ask."""
+    (tmp_path / "offline").mkdir()
+    (tmp_path / "offline" / "sitecustomize.py").write_text(OFFLINE)
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join([str(tmp_path / "offline"), str(ROOT)]),
+        "HTTP_PROXY": "http://proxy.invalid:3128",
+        "KEYTURN_LLM__MAX_OUTPUT_TOKENS": "24",
+    }
+
+
+def test_a_real_model_answers_offline_several_at_once(offline: dict[str, str], tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", TURNS], env=offline, cwd=tmp_path, capture_output=True, timeout=PATIENCE_SECONDS
+    )
+    assert ended.returncode == 0, ended.stderr.decode()[-2000:]
+    answers = orjson.loads(ended.stdout)
+    assert len(answers) == 3
+    for answer in answers:
+        assert answer["text"].strip() and answer["usage"]["input"] > 10
+        assert 0 < answer["usage"]["output"] <= 24 and answer["usage"]["model"].startswith("SmolLM2")
+
+
+def test_keyturn_chat_talks_with_the_local_model_offline(offline: dict[str, str], tmp_path: Path) -> None:
+    """The whole pipeline in processes of its own: receiver, worker, housekeeper, Valkey, SQLite, and the model."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "shared.cli", "chat", "--agent", "local"],
+        input=b"Say hello to a friend.\n",
+        env=offline,
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    said = ended.stdout.decode()
+    assert ended.returncode == 0, ended.stderr.decode()[-2000:]
+    spoken = [
+        line for line in said.splitlines() if line.strip() and not line.startswith(("starting", "Type a message"))
+    ]
+    assert spoken and not spoken[0].startswith(("Sorry", "echo:")), said + ended.stderr.decode()[-2000:]
