@@ -12,6 +12,7 @@ import json
 import zlib
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from typing import Any
 
 import redis
@@ -79,8 +80,12 @@ class KeyturnWorker(BaseWorker):
     # -- popping
 
     async def _fetch(self, queue: str) -> None:
-        """One blocking connection per partition."""
+        """One blocking connection per partition, which takes the oldest wake and the newest in turn.
+
+        So while a backlog drains, a conversation that begins now is answered now, and the backlog still gets half.
+        """
         key = queue_key(queue)
+        ends = cycle(("LEFT", "RIGHT"))
         client = self._server.connect()
         try:
             while not self._stopping.is_set():
@@ -89,7 +94,7 @@ class KeyturnWorker(BaseWorker):
                 try:
                     if not self._suspended and not self._stopping.is_set():
                         async with asyncio.timeout(POP_SECONDS + 5):
-                            job_id = await client.blmove(key, f"{key}:intermediate", POP_SECONDS, "LEFT", "RIGHT")
+                            job_id = await client.blmove(key, f"{key}:intermediate", POP_SECONDS, next(ends), "RIGHT")
                     else:
                         await asyncio.sleep(RETRY_SECONDS)
                 except (redis.RedisError, OSError, TimeoutError) as error:

@@ -79,7 +79,7 @@ class _Renderer:
             if self._left <= 0:
                 return _escaped(found[0])  # a label alone would lose where it leads
             label = self._inline(found["label"], depth)
-            return self._tagged("a", label, f' href="{escape(found["url"])}"')
+            return self._tagged("a", label, f' href="{_escaped(found["url"])}"')
         return self._tagged(_TAGS[kind], self._inline(found[kind], depth))
 
     def _code_block(self, language: str, lines: list[str]) -> str:

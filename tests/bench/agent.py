@@ -1,0 +1,29 @@
+"""The agents that Keyturn's workers run under measurement: they write a line and answer with one short reply.
+
+That is more than an empty job of a peer does: the answer is two transcript rows, an outbox row and a wake for delivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from shared.messages import Entry, Reply, Result, Turn
+from tests.bench.record import Record
+
+SLEEP_VARIABLE = "BENCH_TURN_SECONDS"
+ANSWER = Result((Entry("assistant", "ok"),), (Reply("ok"),))
+
+
+class RecordingAgent:
+    """KEYTURN_AGENT=tests.bench.agent:RecordingAgent."""
+
+    def __init__(self) -> None:
+        self._seconds = float(os.environ.get(SLEEP_VARIABLE, "0"))
+        self._record = Record.from_environment()
+
+    async def run(self, turn: Turn) -> Result:
+        if self._seconds:
+            await asyncio.sleep(self._seconds)
+        self._record.job(int(turn.session_key.rpartition(":c")[2]), int(turn.mail[0].text))
+        return ANSWER

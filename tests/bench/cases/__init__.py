@@ -1,0 +1,38 @@
+"""The cases, one module each. A case is a function that lists its contestants; they run in turn, round after round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.bench.board import Variant
+from tests.bench.cases import (
+    accept,
+    backlog,
+    floor,
+    history,
+    latency,
+    ordered,
+    scale,
+    sessions,
+    trips,
+    turns_20ms,
+    waiting,
+)
+from tests.bench.ground import Ground
+from tests.bench.sizes import Sizes
+
+Case = Callable[[Ground, Sizes, bool], list[Variant]]  # the last says whether the peers take part
+
+CASES: dict[str, Case] = {
+    "ordered": ordered.variants,
+    "20 ms turns": turns_20ms.variants,
+    "accept": accept.variants,
+    "trips": trips.variants,
+    "latency": latency.variants,
+    "waiting": waiting.variants,
+    "history": history.variants,
+    "sessions": sessions.variants,
+    "scale": scale.variants,
+    "backlog": backlog.variants,
+    "floor": floor.variants,
+}

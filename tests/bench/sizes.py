@@ -1,0 +1,81 @@
+"""How much of everything: the full run, the two-minute form, and the form that only shows that it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    rounds: int  # of each case, interleaved
+    keys: int
+    per_key: int
+    peer_seconds: float  # a peer that has not drained by then is judged by what it did
+    slow_keys: int  # for turns of 20 ms
+    slow_per_key: int
+    accepts: int
+    rates: tuple[int, ...]  # messages per second
+    rate_seconds: float
+    waiting: tuple[int, ...]
+    histories: tuple[int, ...]
+    sessions: tuple[int, ...]
+    turns: int  # measured per history length and per number of sessions
+    processes: tuple[int, ...]
+    backlog_keys: int
+    backlog_per_key: int
+
+
+FULL = Sizes(
+    rounds=3,
+    keys=1000,
+    per_key=10,
+    peer_seconds=20,
+    slow_keys=100,
+    slow_per_key=5,
+    accepts=10_000,
+    rates=(50, 200),
+    rate_seconds=15,
+    waiting=(1000, 5000),
+    histories=(10, 1000, 2000, 100_000),
+    sessions=(100, 10_000, 1_000_000),
+    turns=1000,
+    processes=(1, 2, 4),
+    backlog_keys=5000,
+    backlog_per_key=10,
+)
+QUICK = Sizes(
+    rounds=1,
+    keys=200,
+    per_key=5,
+    peer_seconds=3,
+    slow_keys=20,
+    slow_per_key=5,
+    accepts=1000,
+    rates=(50, 200),
+    rate_seconds=3,
+    waiting=(200, 1000),
+    histories=(10, 1000, 2000),
+    sessions=(100, 10_000),
+    turns=100,
+    processes=(1, 2),
+    backlog_keys=500,
+    backlog_per_key=4,
+)
+TINY = Sizes(
+    rounds=1,
+    keys=4,
+    per_key=3,
+    peer_seconds=1,
+    slow_keys=2,
+    slow_per_key=2,
+    accepts=10,
+    rates=(20,),
+    rate_seconds=0.5,
+    waiting=(3,),
+    histories=(2, 10),
+    sessions=(2, 10),
+    turns=10,
+    processes=(1,),
+    backlog_keys=5,
+    backlog_per_key=2,
+)

@@ -1,0 +1,89 @@
+"""The tables: a case's contestants with medians and spread, and the goals with what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tests.bench.board import Board, Row
+from tests.bench.goals import BESIDE, Judged
+
+HEADINGS = {
+    "rate": "msg/s",
+    "cpu_ms": "CPU ms/msg",
+    "trips": "trips/msg",
+    "accept_trips": "trips to accept",
+    "run_trips": "trips to run",
+    "violations": "out of order",
+    "retries": "wasted retries",
+    "peak_mb": "MB",
+    "seconds": "s",
+    "ms": "ms/msg",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "max_ms": "max ms",
+    "receive_cpu_ms": "receiver CPU ms/msg",
+    "work_cpu_ms": "worker CPU ms/msg",
+    "p50_s": "p50 s",
+    "p95_s": "p95 s",
+    "max_s": "max s",
+    "newcomers": "newcomers",
+}
+
+
+def show_case(console: Console, board: Board, case: str) -> None:
+    rows = board.of(case)
+    columns = list(dict.fromkeys(name for row in rows for name in row.columns()))
+    table = Table(title=case, title_justify="left")
+    table.add_column("contestant", overflow="fold")
+    for name in columns:
+        table.add_column(HEADINGS.get(name, name), justify="right")
+    for row in rows:
+        label = escape(row.variant) + (f" [dim]({escape(row.note)})[/dim]" if row.note else "")
+        if row.samples:
+            table.add_row(label, *(_cell(row, name) for name in columns))
+        else:
+            table.add_row(label, *(["–"] * len(columns)))
+    console.print(table)
+    for row in rows:
+        if row.failed:
+            console.print(f"  [yellow]{escape(row.variant)}[/yellow]: {escape(row.failed)}")
+
+
+def show_goals(console: Console, board: Board, judged: Iterable[Judged]) -> None:
+    table = Table(title="goals", title_justify="left")
+    for name in ("", "goal", "measured", "needed", "holds"):
+        table.add_column(name, justify="right" if name in ("measured", "needed") else "left")
+    verdicts = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "[dim]not measured[/dim]"}
+    for item in judged:
+        goal = item.goal
+        measured = "–" if item.figure is None else f"{number(item.figure)} {goal.unit}"
+        bound = f"{'≤' if goal.at_most else '≥'} {number(goal.bound)} {goal.unit}"
+        table.add_row(str(goal.number), escape(goal.text), measured, bound, verdicts[item.holds])
+    for text, figure in BESIDE.items():
+        if (found := figure(board)) is not None:
+            table.add_row("", f"[dim]{escape(text)}[/dim]", number(found), "", "")
+    console.print(table)
+
+
+def _cell(row: Row, column: str) -> str:
+    figures, middle = row.figures(column), row.median(column)
+    if middle is None:
+        return "–"
+    if len(figures) == 1 or min(figures) == max(figures):
+        return number(middle)
+    return f"{number(middle)} [dim]{number(min(figures))}…{number(max(figures))}[/dim]"
+
+
+def number(value: float) -> str:
+    """Three digits that count."""
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"
