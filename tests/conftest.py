@@ -42,8 +42,13 @@ def redis_url(valkey_server: valkey.Valkey) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest, databases: Databases, tmp_path: Path) -> str:
-    return databases.fresh_sqlite(tmp_path) if request.param == "sqlite" else databases.fresh_postgres()
+def database_url(request: pytest.FixtureRequest, databases: Databases, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield databases.fresh_sqlite(tmp_path)
+    else:
+        url = databases.fresh_postgres()
+        yield url
+        databases.drop_postgres(url)
 
 
 @pytest.fixture

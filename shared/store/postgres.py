@@ -13,14 +13,15 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from shared.clock import now_ms
-from shared.errors import AlreadyDone, Unavailable
+from shared.errors import AlreadyDone, ConfigurationError, Unavailable
 from shared.store.database import Row, Statement, Step, storable_steps
 from shared.store.migrations import LEDGER, migrations
 
 POOL_SIZE = 8
 WAIT_SECONDS = 5.0
 TRIES = 5  # of a transaction that lost a deadlock or a serialisation race
-_AWAY = (psycopg.OperationalError, PoolTimeout, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+_AWAY = (*_LOST, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)
 SAME_FOR_ALL = {"session_id", "session_key", "turn_id", "now"}  # in a list that hangs on its first statement, sent once
 _LOCK = 0x6B657974  # the advisory lock that keeps two migrations apart
 
@@ -32,6 +33,7 @@ class Postgres:
     @classmethod
     async def open(cls, url: str) -> Postgres:
         """Opens even while the server is down: calls then raise Unavailable until it is back."""
+        _check(url)
         pool: AsyncConnectionPool[psycopg.AsyncConnection[Row]] = AsyncConnectionPool(
             url,
             min_size=1,
@@ -91,7 +93,7 @@ class Postgres:
                         await connection.execute(statement.encode())
                     await connection.execute("INSERT INTO migrations VALUES ($1, $2)", [migration.name, now_ms()])
                     done.append(migration.name)
-        except (psycopg.OperationalError, PoolTimeout) as error:
+        except _LOST as error:
             raise _unavailable(error) from None
         return done
 
@@ -99,7 +101,7 @@ class Postgres:
         try:
             async with self._pool.connection() as connection:
                 applied = await _applied(connection)
-        except (psycopg.OperationalError, PoolTimeout) as error:
+        except _LOST as error:
             raise _unavailable(error) from None
         return [m.name for m in migrations("postgres") if m.name not in applied]
 
@@ -180,6 +182,16 @@ async def _applied(connection: psycopg.AsyncConnection[Row]) -> set[str]:
         return set()
     cursor = await connection.execute("SELECT name FROM migrations")
     return {row["name"] for row in await cursor.fetchall()}
+
+
+def _check(url: str) -> None:
+    """A URL that cannot be read would be quoted by the driver on every attempt, with the password in it."""
+    try:
+        port = psycopg.conninfo.conninfo_to_dict(url).get("port")
+    except psycopg.ProgrammingError:
+        port = "none"
+    if port is not None and not all(number.isdigit() for number in str(port).split(",") if number):
+        raise ConfigurationError("DATABASE_URL cannot be read; escape special characters in it") from None
 
 
 def _unavailable(error: Exception) -> Unavailable:

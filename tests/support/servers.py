@@ -58,6 +58,11 @@ class Databases:
         self._create(name, self._template)
         return self._url(name)
 
+    def drop_postgres(self, url: str) -> None:
+        """Whoever is still connected to it is thrown out. Hundreds of them would fill the disk and slow the server's end."""
+        with psycopg.connect(self._server_url, autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE "{url.rpartition("/")[2]}" WITH (FORCE)'.encode())
+
     def fresh_sqlite(self, directory: Path) -> str:
         url = f"sqlite:///{directory}/keyturn.db"
         asyncio.run(_migrate(url))
