@@ -64,7 +64,7 @@ def _head(name: str, pattern: str, text: str) -> Schema:
 _MEANINGS = {
     400: "The body was not complete.",
     401: "Not signed for us, or no key.",
-    404: "No such message.",
+    404: "No such message, or no such path.",
     408: "The body came too slowly.",
     413: "The body is too large.",
     422: "Cannot be understood; the text says which field.",
@@ -166,7 +166,10 @@ _OPERATIONS: dict[tuple[str, str], Schema] = {
     ),
     ("/v1/sessions/{key}/events", "GET"): _operation(
         "Follow a session's replies as server-sent events.",
-        {"200": _answer("Reply parts, old and new.", {"type": "string"}, "text/event-stream"), **_errors(401, 422)},
+        {
+            "200": _answer("Reply parts, old and new.", {"type": "string"}, "text/event-stream"),
+            **_errors(401, 404, 422),
+        },
         parameters=[
             {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}},
             {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string", "pattern": "^[0-9]{1,18}$"}},

@@ -23,6 +23,7 @@ _HIDDEN = "[hidden]"
 _SHORTEST = 6  # characters: replacing shorter ones would make lines unreadable, and hide nothing
 _URL_CREDENTIALS = re.compile(r"://[^\s/@\"]*@")
 _SIGNING_SECRET = re.compile(r"whsec_[A-Za-z0-9+/=_-]+")
+_SURROGATE = re.compile(r"\\ud[89a-f][0-9a-f]{2}")
 # What JSON lets through and a terminal obeys or a reader cannot see: C1 controls, separators, direction, zero width.
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 correlation: ContextVar[str | None] = ContextVar("correlation", default=None)
@@ -43,7 +44,7 @@ def setup(level: str, process: str, secrets: Iterable[str] = ()) -> None:
         try:
             line = orjson.dumps(value, default=str).decode()
         except TypeError:  # half a surrogate pair: no reason to lose the line
-            line = json.dumps(value, default=str)
+            line = _SURROGATE.sub(r"\\ufffd", json.dumps(value, default=str))
         return hide(_one_line(line))
 
     structlog.configure(

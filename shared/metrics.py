@@ -30,7 +30,7 @@ STAGE = Histogram(
 )
 
 # Series are there before the first event, so that an alert on them can tell "none" from "not measured".
-for _platform in ("webhook", "api", "local"):
+for _platform in ("webhook", "api", "local", "telegram"):
     ACCEPTED.labels(_platform)
     DELIVERED.labels(_platform)
     AMBIGUOUS_SEND.labels(_platform)

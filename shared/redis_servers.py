@@ -41,6 +41,16 @@ class Script:
         return cls(path.stem, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
+class _ResetIsAnError:
+    """Part of a connection class: uvloop's word for writing to a connection that was reset is one that redis-py does not know."""
+
+    async def send_packed_command(self, *args: Any, **options: Any) -> None:
+        try:
+            await super().send_packed_command(*args, **options)  # type: ignore[misc]
+        except RuntimeError as error:
+            raise redis.exceptions.ConnectionError(str(error)) from None
+
+
 class Server:
     """One Redis. Script calls made in the same tick of the event loop travel as one pipeline."""
 
@@ -59,9 +69,12 @@ class Server:
             raise ConfigurationError("REDIS_URL is not a URL that Redis clients know") from None
 
     def _client(self, **options: Any) -> aioredis.Redis:
-        return aioredis.Redis.from_url(
+        client = aioredis.Redis.from_url(
             self.url, retry=Retry(NoBackoff(), 0), socket_timeout=None, socket_connect_timeout=2, **options
         )
+        pool = client.connection_pool
+        pool.connection_class = type("Connection", (_ResetIsAnError, pool.connection_class), {})
+        return client
 
     async def call(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> Any:
         """Run a script. Unavailable when Redis does not answer: it may then have run or not, so scripts may be repeated."""

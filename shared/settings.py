@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -264,15 +265,13 @@ class Settings(BaseSettings):
         return f"sqlite:///{self.sqlite_path}"
 
     def secret_values(self) -> tuple[str, ...]:
-        """What must never be shown: secrets, keys, and the URLs that hold passwords."""
-        urls = (self.redis_url, self.database_url)
-        listed = [secret.get_secret_value() for secret in (*self.webhook.secrets, *self.api.keys)]
-        listed += [secret.get_secret_value() for secret in self.telegram.webhook_secret]
-        if self.telegram.token is not None:
-            listed.append(self.telegram.token.get_secret_value().partition(":")[2])
-        for url in (*(url.get_secret_value() for url in urls if url is not None), self.webhook.callback_url or ""):
-            listed += [part.rpartition("@")[0].partition("://")[2].partition(":")[2] for part in url.split(",")]
-        return tuple(value for value in listed if value)
+        """What must never be shown: every secret of every block, and of a URL the password in it."""
+        found = [*_secrets_in(self), self.webhook.callback_url or ""]
+        listed = [part for text in found for part in (text.split(",") if "://" in text else [text])]
+        passwords = [text.rpartition("@")[0].partition("://")[2].partition(":")[2] for text in listed if "://" in text]
+        secrets = [text for text in listed if "://" not in text]
+        halves = [text.partition(":")[2] for text in secrets]  # a bot's token is its id, a colon and the secret
+        return tuple(value for value in (*passwords, *secrets, *halves) if value)
 
     def redis_urls(self) -> tuple[str, ...]:
         """The Redis servers in force; a ConfigurationError where none is named and none was started."""
@@ -281,6 +280,17 @@ class Settings(BaseSettings):
         if not urls:
             raise ConfigurationError("no Redis: set KEYTURN_REDIS_URL, or start `keyturn up` in this directory")
         return urls
+
+
+def _secrets_in(value: Any) -> Iterator[str]:
+    if isinstance(value, SecretStr):
+        yield value.get_secret_value()
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _secrets_in(getattr(value, name))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _secrets_in(item)
 
 
 def load(**overrides: Any) -> Settings:

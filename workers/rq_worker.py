@@ -97,7 +97,7 @@ class KeyturnWorker(BaseWorker):
                             job_id = await client.blmove(key, f"{key}:intermediate", POP_SECONDS, next(ends), "RIGHT")
                     else:
                         await asyncio.sleep(RETRY_SECONDS)
-                except (redis.RedisError, OSError, TimeoutError) as error:
+                except Exception as error:  # whatever it was: a fetcher that ends leaves its partition to nobody
                     log.get().warning("queue not reachable", queue=queue, error=type(error).__name__)
                     await client.connection_pool.disconnect()
                     await asyncio.sleep(RETRY_SECONDS)
@@ -237,7 +237,7 @@ class KeyturnWorker(BaseWorker):
     async def _beat(self) -> None:
         """Keep the worker and its running jobs alive in RQ's registries; see whether somebody suspended the workers."""
         while True:
-            with suppress(redis.RedisError, OSError, TimeoutError, ValueError):
+            with suppress(Exception):
                 async with asyncio.timeout(5):
                     await self._beat_once()
             await asyncio.sleep(1)
@@ -272,7 +272,7 @@ class KeyturnWorker(BaseWorker):
     async def _obey(self) -> None:
         """RQ's commands: shutdown, and stop-job for one wake."""
         while True:
-            with suppress(redis.RedisError, OSError):
+            with suppress(Exception):
                 client = self._server.connect()
                 async with client.pubsub() as pubsub:
                     await pubsub.subscribe(self.pubsub_channel_name)

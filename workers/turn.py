@@ -106,7 +106,7 @@ class KeyTurns:
 
     async def acknowledge(self, committed: Committed, seqs: list[int]) -> None:
         """Tell delivery and take the next mail, in one round trip. If Redis is away, the housekeeper does both later."""
-        self.session = committed.session
+        self.session = None if committed.changed else committed.session
         self._done += 1
         over = self._done >= self.pipe.settings.turns_per_lease
         acknowledge = self.lease.acknowledge(seqs, limit=1, hand_over=over)

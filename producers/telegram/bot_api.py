@@ -17,6 +17,7 @@ from shared.settings import Telegram
 
 KINDS = ("message", "channel_post")  # edits, reactions and the rest would only be ignored
 CALL_SECONDS = 15.0
+CONNECT_SECONDS = 10.0
 DEFAULT_WAIT = timedelta(seconds=5)
 
 
@@ -48,7 +49,10 @@ class BotApi:
         headers = {"content-type": "application/json"}
         try:
             response = await self._client.post(
-                f"{self._url}/bot/{method}", content=orjson.dumps(fields), headers=headers, timeout=seconds
+                f"{self._url}/bot/{method}",
+                content=orjson.dumps(fields),
+                headers=headers,
+                timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
             )
         except httpx.HTTPError as error:
             raise Unavailable(f"Telegram: {type(error).__name__}") from None

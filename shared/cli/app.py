@@ -109,10 +109,14 @@ def housekeep() -> None:
 @app.command()
 def migrate(dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False) -> None:
     """Bring the database's schema up to date. Workers of the version before go on working."""
+    from shared import log
     from shared.store.database import open_database
 
+    config = load()
+    log.setup("error", "migrate", config.secret_values())
+
     async def run() -> list[str]:
-        database = await open_database(load().database)
+        database = await open_database(config.database)
         try:
             return await (database.pending_migrations() if dry_run else database.migrate())
         finally:

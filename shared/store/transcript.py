@@ -65,11 +65,12 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The session as it stands now (None: read it again), and the outbox rows to publish."""
+    """The session as it stands now, and the outbox rows to publish."""
 
-    session: Session | None
+    session: Session
     destination: str
     outbox: tuple[int, ...]
+    changed: bool = False  # more than rows were added: read the session again before the next turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +166,7 @@ class Transcript:
             history,
         )
         outbox = tuple(rows[0]["id"] for rows in results[len(results) - len(parts) :])
-        reread = change.next_session_id is not None or change.inactive_from is not None
-        return Committed(None if reread else moved, destination, outbox)
+        return Committed(moved, destination, outbox, changed=change != NO_CHANGE)
 
     async def last_said(self, session_id: str) -> LastSaid | None:
         """The last thing that the user said, commands aside. None: nothing yet."""

@@ -1,4 +1,4 @@
-"""A whole deployment as real processes: receivers, workers, housekeepers, and a Valkey of its own.
+"""A whole deployment as real processes: receivers, workers, housekeepers, and a Redis of its own.
 
 What ends without being told to is started again, as a supervisor would. Everything ends with the block, or with us.
 """
@@ -12,8 +12,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,15 @@ import redis
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from shared.embedded import child, valkey
+from shared import failpoints
+from shared.embedded import child
+from tests.support.nursery import CLOCK
 from tests.support.scripted import LOG_VARIABLE
+from tests.support.valkeys import Valkeys
 
 ROOT = Path(__file__).parents[2]
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 START_SECONDS = 60.0
-# Any password will do, so that the URL stays the same when the server is started again.
-OPEN_DOOR = "user default on nopass ~* &* +@all"
 
 
 @dataclass(slots=True)
@@ -67,15 +68,14 @@ class Member:
 
 
 class Cluster:
-    def __init__(self, directory: Path, environment: dict[str, str], server: valkey.Valkey) -> None:
+    def __init__(self, directory: Path, environment: dict[str, str], valkeys: Valkeys) -> None:
         self.directory = directory
+        self.valkeys = valkeys
         self.members: list[Member] = []
         self.lives: list[Process] = []
-        self.redis_url = server.url
-        self.redis = redis.Redis.from_url(server.url, socket_timeout=5)
         self.restart_seconds = 0.1  # how long a supervisor takes to notice
+        self.on_stopped: Callable[[Process], object] = self.resume  # a failpoint made it stand still
         self._environment = environment
-        self._valkey = server
         self._tags: dict[int, asyncio.Future[int]] = {}
         self._by_pid: dict[int, Process] = {}
         self._restarts: set[asyncio.Task[None]] = set()
@@ -101,8 +101,10 @@ class Cluster:
         while tag in self._tags:
             tag += 1
         pid = self._tags[tag] = asyncio.get_running_loop().create_future()
-        log = str(self.directory / "logs" / f"{member.name}.log")
-        self._ask({"role": member.role, "args": member.args, "log": log, "tag": tag})
+        log, clock = self.directory / "logs" / f"{member.name}.log", self.directory / "clocks" / member.name
+        if not clock.exists():
+            clock.write_bytes(CLOCK.pack(0.0))
+        self._ask({"role": member.role, "args": member.args, "log": str(log), "clock": str(clock), "tag": tag})
         process = Process(member, await pid, time.monotonic())
         member.process = self._by_pid[process.pid] = process
         self.lives.append(process)
@@ -126,37 +128,31 @@ class Cluster:
         """Let a paused process go on; nothing if it was killed meanwhile."""
         process.paused = False
         if process.running:
-            os.kill(process.pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGCONT)
 
     async def stop(self, member: Member) -> None:
         """SIGTERM, and wait until it has drained."""
         member.kept = False
-        await self._signal(member, signal.SIGTERM).ended.wait()
+        process = member.running
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
+            await process.ended.wait()
+
+    def set_clock(self, member: Member, error_seconds: float) -> None:
+        """Make a member's wall clock wrong by so much from now on, also in its later lives."""
+        with (self.directory / "clocks" / member.name).open("r+b") as file:
+            file.write(CLOCK.pack(error_seconds))
 
     def ports(self) -> list[int]:
         """Where the receivers listen."""
         return [int(member.args[-1]) for member in self.members if member.role == "receive"]
 
-    # -- Redis
-
-    def flush_redis(self) -> None:
-        self.redis.flushall()
-
-    @contextmanager
-    def redis_stands_still(self) -> Iterator[None]:
-        """Valkey is there and answers nobody until the block ends."""
-        self._valkey.process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self._valkey.process.send_signal(signal.SIGCONT)
-
-    def restart_redis(self) -> None:
-        """Kill Valkey and start it again on what its append-only file has. Blocks, as everybody else's calls do."""
-        self._valkey.process.kill()
-        self._valkey.process.wait()
-        port = self.redis.connection_pool.connection_kwargs["port"]
-        self._valkey = valkey.start(self.directory / "valkey", port=port, options=(OPEN_DOOR,))
+    @property
+    def redis(self) -> redis.Redis:
+        """Straight to the primary of the moment."""
+        return self.valkeys.client
 
     # -- what it says of itself
 
@@ -183,6 +179,10 @@ class Cluster:
     def turn_log(self) -> Path:
         return self.directory / "turns"
 
+    @property
+    def failpoints(self) -> Path:
+        return self.directory / "failpoints"
+
     # -- inside
 
     def _signal(self, member: Member, number: signal.Signals) -> Process:
@@ -206,10 +206,11 @@ class Cluster:
         log.close()
         theirs.close()
         reader, self._to_nursery = await asyncio.open_connection(sock=ours)
+        self._warm, self._ready = False, asyncio.Event()
         self._listener = asyncio.create_task(self._listen(reader))
-        self._ready = asyncio.Event()
         async with asyncio.timeout(START_SECONDS):
             await self._ready.wait()
+        assert self._warm, (self.directory / "logs" / "nursery.log").read_text()[-2000:]
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
@@ -218,8 +219,12 @@ class Cluster:
                 self._tags.pop(message["tag"]).set_result(message["pid"])
             elif "ended" in message:
                 await self._ended(message["ended"], message["status"], message["cpu_seconds"])
+            elif "stopped" in message:
+                self._stopped(message["stopped"])
             else:
+                self._warm = True
                 self._ready.set()
+        self._ready.set()
 
     async def _ended(self, pid: int, status: int, cpu_seconds: float) -> None:
         while pid not in self._by_pid:  # it ended before its starter was told that it began
@@ -231,6 +236,12 @@ class Cluster:
             task = asyncio.create_task(self._start_again(process.member))
             self._restarts.add(task)
             task.add_done_callback(self._restarts.discard)
+
+    def _stopped(self, pid: int) -> None:
+        process = self._by_pid.get(pid)
+        if process is not None and not process.paused:
+            process.paused = True
+            self.on_stopped(process)
 
     async def _start_again(self, member: Member) -> None:
         await asyncio.sleep(self.restart_seconds)
@@ -251,20 +262,18 @@ class Cluster:
         self._listener.cancel()
         self._to_nursery.close()
         child.stop(self._nursery, signal.SIGKILL, 5)
-        self.redis.close()
-        self._valkey.stop()
 
 
 @asynccontextmanager
 async def open_cluster(
-    directory: Path, database_url: str, callback_url: str, **settings: float | str
+    directory: Path, database_url: str, callback_url: str, valkeys: Valkeys, **settings: float | str
 ) -> AsyncIterator[Cluster]:
     """Servers and an empty deployment; the database has its schema already. `settings` are named as in Settings."""
-    for name in ("logs", "turns", "metrics"):
+    for name in ("logs", "turns", "metrics", "clocks", "failpoints"):
         (directory / name).mkdir(parents=True, exist_ok=True)
-    server = valkey.start(directory / "valkey", options=(OPEN_DOOR,))
+    await valkeys.open()
     values: dict[str, float | str] = {
-        "redis_url": server.url,
+        "redis_url": valkeys.url,
         "database_url": database_url,
         "data_dir": str(directory),
         "agent": "tests.support.scripted:agent",
@@ -278,14 +287,16 @@ async def open_cluster(
         "PYTHONPATH": str(ROOT),
         "PROMETHEUS_MULTIPROC_DIR": str(directory / "metrics"),
         LOG_VARIABLE: str(directory / "turns"),
+        failpoints.VARIABLE: str(directory / "failpoints"),
         **{f"KEYTURN_{name.upper()}": str(value) for name, value in values.items()},
     }
-    cluster = Cluster(directory, environment, server)
+    cluster = Cluster(directory, environment, valkeys)
     try:
         await cluster._open()
         yield cluster
     finally:
         await cluster._close()
+        await valkeys.close()
 
 
 async def until(condition: Callable[[], object], seconds: float, what: str, every: float = 0.05) -> None:

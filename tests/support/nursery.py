@@ -2,7 +2,9 @@
 
 It has imported everything and has neither event loop nor threads; what it forks runs the same command line as
 `python -m shared.cli ROLE …`. Requests and answers are JSON lines on one socket:
-{"role", "args", "log", "tag"} -> {"tag", "pid"}, and {"ended": pid, "status", "cpu_seconds"} when a child ends.
+{"role", "args", "log", "clock", "tag"} -> {"tag", "pid"}; {"ended": pid, "status", "cpu_seconds"} when a child ends, and
+{"stopped": pid} when it stands still. `clock` is a file with a number of seconds by which the child's wall clock is wrong; it may
+change at any time.
 """
 
 from __future__ import annotations
@@ -10,17 +12,21 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
+import mmap
 import os
 import select
 import signal
 import socket
+import struct
 import sys
+import time
 import traceback
 from typing import Any
 
 import orjson
 
 _PR_SET_PDEATHSIG = 1
+CLOCK = struct.Struct("d")
 WARM = (
     "httpx",
     "psycopg",
@@ -82,11 +88,14 @@ def _say(channel: socket.socket, message: dict[str, Any]) -> None:
 def _report_ended(channel: socket.socket) -> None:
     while True:
         try:
-            pid, status, used = os.wait4(-1, os.WNOHANG)
+            pid, status, used = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
         except ChildProcessError:
             return
         if pid == 0:
             return
+        if os.WIFSTOPPED(status):
+            _say(channel, {"stopped": pid})
+            continue
         cpu = used.ru_utime + used.ru_stime
         _say(channel, {"ended": pid, "status": os.waitstatus_to_exitcode(status), "cpu_seconds": cpu})
 
@@ -102,6 +111,7 @@ def _become(request: dict[str, Any]) -> None:
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        _set_wall_clock(request["clock"])
         sys.argv = ["keyturn", request["role"], *request["args"]]
         from shared.cli import main as keyturn
 
@@ -115,6 +125,15 @@ def _become(request: dict[str, Any]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _set_wall_clock(path: str) -> None:
+    """From here on, Python code of this process reads the time of day with the error that the file holds."""
+    with open(path, "r+b") as file:
+        error = mmap.mmap(file.fileno(), CLOCK.size)
+    right_ns, right = time.time_ns, time.time
+    time.time_ns = lambda: right_ns() + int(CLOCK.unpack_from(error)[0] * 1e9)
+    time.time = lambda: right() + CLOCK.unpack_from(error)[0]
 
 
 if __name__ == "__main__":

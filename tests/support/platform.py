@@ -73,6 +73,7 @@ class Platform:
         self.trouble = trouble
         self.callbacks: list[Callback] = []
         self.forged = 0
+        self._storm_ends = 0.0
         self.url = ""
         self._key = signing.decode_secret(SecretStr(secret))
         self._open: set[asyncio.Task[None]] = set()
@@ -87,6 +88,10 @@ class Platform:
                 seen.add(callback.id)
                 chats.setdefault(callback.chat, []).append(callback)
         return chats
+
+    def storm(self, seconds: float) -> None:
+        """Answer 429 to everything for so long."""
+        self._storm_ends = time.monotonic() + seconds
 
     async def wait_for(self, enough: Callable[[Platform], bool], seconds: float = 60) -> None:
         """Until what has arrived is enough."""
@@ -115,7 +120,7 @@ class Platform:
         if headers.get("webhook-signature") != signing.sign(self._key, id, int(timestamp or 0), body):
             self.forged += 1
             return await _send(writer, "401 Unauthorized")
-        fault = self.trouble()
+        fault = Fault.BUSY if time.monotonic() < self._storm_ends else self.trouble()
         await self._take(id, orjson.loads(body), fault)
         if fault is Fault.DROP:
             return False

@@ -77,6 +77,7 @@ class ScriptedAgent:
         if seconds := script.seconds("sleep") + (script.seconds("linger") if turn.attempt == 1 else 0):
             await asyncio.sleep(seconds)
         if script.asks("crash", turn.attempt):
+            self._note("crash", turn)
             os.kill(os.getpid(), signal.SIGKILL)
         if script.asks("hang", turn.attempt):
             await asyncio.Event().wait()
@@ -116,7 +117,7 @@ agent = ScriptedAgent()
 class Noted:
     """One line of a turn log."""
 
-    event: str  # begin, then end or failed; neither when the process was killed
+    event: str  # begin, then end, failed or crash; none of them when the process was killed
     at: float  # CLOCK_MONOTONIC, the same for every process of this machine
     pid: int
     key: str
@@ -124,6 +125,11 @@ class Noted:
     turn: str
     attempt: int
     error: str = ""
+
+    @property
+    def over(self) -> bool:
+        """The attempt came to an end that its worker saw."""
+        return self.event in ("end", "failed")
 
 
 def read_log(directory: Path) -> list[Noted]:

@@ -76,7 +76,7 @@ def test_a_name_opens_no_door() -> None:
 
 @pytest.mark.parametrize("chat_type", ["group", "channel", "thread"])
 def test_in_groups_a_message_must_name_the_bot_unless_the_group_is_free(chat_type: str) -> None:
-    silent = {"chat_type": chat_type, "mentioned": False, "here": ("11",)}
+    silent: dict[str, Any] = {"chat_type": chat_type, "mentioned": False, "here": ("11",)}
     assert verdict(**silent) is Verdict.UNADDRESSED
     assert verdict(**{**silent, "mentioned": True}) is Verdict.ADMITTED
     assert verdict(**silent, require_mention=False) is Verdict.ADMITTED

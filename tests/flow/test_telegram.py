@@ -1,0 +1,734 @@
+"""Telegram from raw update to sent reply: real Valkey, a real worker, and a local Bot API."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+import telegram
+from pydantic import SecretStr
+
+from producers.telegram.bot_api import open_bot_api
+from producers.telegram.listener import Listener
+from shared.embedded import child
+from shared.errors import Unavailable
+from shared.messages import Entry, Media, Reply, Result, Turn
+from shared.pipeline import Pipeline, open_pipeline
+from shared.settings import Settings, Telegram
+from shared.store.database import open_database
+from tests.flow.told import Told
+from tests.support.door import Door, open_door
+from tests.support.outage import PostgresOutage
+from tests.support.servers import Databases
+from tests.support.telegram import TOKEN, FakeTelegram, Refused, Trouble, open_telegram
+from tests.support.working import working
+from workers.agent import Agent, FunctionAgent, echo
+
+PAYLOADS = Path(__file__).parents[1] / "payloads/telegram"
+SECRET = "canary-hook-secret_1"
+ANN, GROUP, SUPERGROUP = 11, -4100, -1001500
+MakeSettings = Callable[..., Settings]
+
+
+@pytest.fixture
+def database_url(databases: Databases, tmp_path: Path) -> str:
+    return databases.fresh_sqlite(tmp_path)
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeTelegram]:
+    async with open_telegram() as opened:
+        opened.topics |= {(SUPERGROUP, 12), (ANN, 31)}
+        yield opened
+
+
+def block(fake: FakeTelegram, **changes: Any) -> Telegram:
+    values = {"token": SecretStr(TOKEN), "api_url": fake.url, "allowed_users": (str(ANN),), **changes}
+    return Telegram(**values)
+
+
+@pytest.fixture
+def settings(make_settings: MakeSettings, fake: FakeTelegram) -> Settings:
+    return make_settings(telegram=block(fake, webhook_secret=(SecretStr(SECRET),)))
+
+
+@dataclass
+class Hook:
+    """Telegram's side of the webhook."""
+
+    door: Door
+    fake: FakeTelegram
+
+    async def post(self, update: Any, secret: str | None = SECRET) -> httpx.Response:
+        headers = {} if secret is None else {"X-Telegram-Bot-Api-Secret-Token": secret}
+        body = update if isinstance(update, bytes) else orjson.dumps(update)
+        return await self.door.client.post("/webhooks/telegram", content=body, headers=headers)
+
+    async def bring(self, *updates: Any) -> None:
+        for update in updates:
+            response = await self.post(update)
+            assert (response.status_code, response.content) == (200, b"")
+
+    async def nothing_more(self) -> None:
+        """What is brought now is answered, and nothing before it was."""
+        before = len(self.fake.of("sendMessage"))
+        await self.bring(said("the end"))
+        await self.fake.until(lambda fake: "echo: the end" in fake.texts(ANN))
+        assert len(self.fake.of("sendMessage")) == before + 1
+
+
+@pytest.fixture
+async def hook(pipe: Pipeline, fake: FakeTelegram) -> AsyncIterator[Hook]:
+    async with open_door(pipe) as door, working(pipe):
+        yield Hook(door, fake)
+
+
+def update(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads((PAYLOADS / f"{name}.json").read_bytes())
+    return found
+
+
+_next_id = iter(range(800_000_000, 900_000_000))
+
+
+def said(text: str, chat: int = ANN, **message: Any) -> dict[str, Any]:
+    """Ann says something; in a group, to the bot."""
+    place = {"id": chat, "type": "private" if chat > 0 else "supergroup"}
+    id = next(_next_id)
+    ann = {"id": ANN, "is_bot": False, "first_name": "Ann"}
+    spoken = {"message_id": id % 1000, "date": 1767225600, "from": ann, "chat": place, "text": text, **message}
+    if chat < 0:
+        spoken |= {"text": f"@helper_bot {text}", "entities": [{"type": "mention", "offset": 0, "length": 11}]}
+    return {"update_id": id, "message": spoken}
+
+
+# From the update to the reply.
+
+
+ANSWERED = [
+    ("direct", ANN, None, "echo: hello"),
+    ("direct_topic", ANN, 31, "echo: in a topic"),
+    ("group_mention", GROUP, None, "echo: status?"),
+    ("group_text_mention", GROUP, None, "echo: Helper, look"),
+    ("forum_topic", SUPERGROUP, 12, "echo: status?"),
+    ("forum_topic_reply", SUPERGROUP, 12, "echo: go on"),
+    ("forum_general", SUPERGROUP, None, "echo: hi"),
+    ("supergroup_reply_to_bot", SUPERGROUP, None, "echo: why?"),
+    ("photo_with_caption", GROUP, None, "echo: what is this?"),
+]
+LEFT = [
+    "group_unaddressed",
+    "group_mention_of_a_longer_name",
+    "forum_topic_of_the_bot_unaddressed",
+    "supergroup_reply_chain",
+    "supergroup_command_to_another_bot",
+    "anonymous_admin",  # addressed, but the group is not on the list
+    "channel_post",
+    "edit",
+    "own_message",
+    "other_bots_message",
+    "service_new_member",
+    "group_migrated",
+    "callback_query",
+    "bot_was_blocked",
+]
+
+
+async def test_an_update_is_answered_where_it_was_said(
+    hook: Hook, fake: FakeTelegram, subtests: pytest.Subtests
+) -> None:
+    for name, chat, thread, answer in ANSWERED:
+        with subtests.test(name):
+            await hook.bring(update(name))
+            await fake.until(lambda fake: fake.shown)
+            [sent] = fake.of("sendMessage")
+            place = {"chat_id": chat} | ({"message_thread_id": thread} if thread else {})
+            form = {"parse_mode": "HTML", "link_preview_options": {"is_disabled": True}}
+            assert sent == {**place, "text": answer, **form}
+        fake.forget()
+    await hook.nothing_more()
+
+
+async def test_an_update_that_is_not_for_us_is_taken_and_not_answered(hook: Hook, subtests: pytest.Subtests) -> None:
+    for name in LEFT:
+        with subtests.test(name):
+            await hook.bring(update(name))
+            assert not any((await hook.door.stored()).values())
+    await hook.nothing_more()
+
+
+async def test_an_update_that_comes_twice_is_answered_once(hook: Hook, fake: FakeTelegram) -> None:
+    await hook.bring(update("direct"), update("direct"))
+    await fake.until(lambda fake: fake.texts(ANN))
+    await hook.bring(update("direct"))
+    await hook.nothing_more()
+    assert fake.texts(ANN) == ["echo: hello", "echo: the end"]
+
+
+async def test_a_command_with_the_bots_name_reaches_the_commands(hook: Hook, fake: FakeTelegram) -> None:
+    await hook.bring(update("supergroup_command"))
+    await fake.until(lambda fake: fake.texts(SUPERGROUP))
+    assert not fake.texts(SUPERGROUP)[0].startswith("echo")
+
+
+async def test_topics_are_conversations_of_their_own(hook: Hook, fake: FakeTelegram, pipe: Pipeline) -> None:
+    await hook.bring(update("forum_topic"), update("forum_general"))
+    await fake.until(lambda fake: len(fake.texts(SUPERGROUP)) == 2)
+    keys = ("agent:main:telegram:group:-1001500:t=12", "agent:main:telegram:group:-1001500:u=11")
+    assert [await pipe.store.transcript.find(key) is not None for key in keys] == [True, True]
+
+
+async def test_a_topic_of_a_channels_direct_messages_is_answered_there(
+    make_settings: MakeSettings, fake: FakeTelegram
+) -> None:
+    settings = make_settings(telegram=block(fake, webhook_secret=(SecretStr(SECRET),), free_chats=("-1001777",)))
+    async with open_pipeline(settings) as pipe, open_door(pipe) as door, working(pipe):
+        await Hook(door, fake).bring(update("channel_direct_messages"))
+        await fake.until(lambda fake: fake.texts(-1001777))
+    [sent] = fake.of("sendMessage")
+    assert sent["direct_messages_topic_id"] == 77 and "message_thread_id" not in sent
+
+
+async def test_a_stranger_is_turned_away_and_the_log_says_whom_one_could_allow(hook: Hook) -> None:
+    stranger = said("let me in")
+    stranger["message"]["from"] = {"id": 666, "is_bot": False, "first_name": "11", "username": "annli"}
+    await hook.bring(stranger)
+    assert not any((await hook.door.stored()).values())
+    [line] = hook.door.lines_at("warning")
+    assert (line["event"], line["user"]) == ("stranger turned away", "666")
+
+
+# The webhook's door.
+
+
+WRONG = [None, "", "wrong", SECRET + "x", SECRET[:-1], SECRET.upper(), "\xff"]
+
+
+async def test_without_the_secret_nothing_is_read(pipe: Pipeline, subtests: pytest.Subtests) -> None:
+    name = b"x-telegram-bot-api-secret-token"
+    headers = [[] if secret is None else [(name, secret.encode("latin-1"))] for secret in WRONG]
+    async with open_door(pipe) as door:
+        for given in [*headers, [(name, SECRET.encode()), (name, SECRET.encode())]]:
+            with subtests.test(repr(given)):
+                response = await door.client.post("/webhooks/telegram", content=b"not even json", headers=given)
+                assert (response.status_code, response.json()) == (401, {"error": "not authorised"})
+                await door.refused(401)
+
+
+async def test_an_update_that_cannot_be_understood_is_taken_and_recorded(hook: Hook) -> None:
+    await hook.bring(b"{", b"[]", {"update_id": "x"}, {**said("x"), "message": {"chat": 1}})
+    assert (await hook.door.stored())["dead"] == 4
+    await hook.nothing_more()
+
+
+async def test_a_webhook_without_its_secret_is_not_there(make_settings: MakeSettings, fake: FakeTelegram) -> None:
+    async with open_pipeline(make_settings(telegram=block(fake))) as pipe, open_door(pipe) as door:
+        for secret in ("", SECRET):
+            assert (await Hook(door, fake).post(said("x"), secret)).status_code == 404
+
+
+async def test_until_telegram_says_who_we_are_it_keeps_its_updates(
+    make_settings: MakeSettings, fake: FakeTelegram
+) -> None:
+    away = block(fake, webhook_secret=(SecretStr(SECRET),), api_url="http://127.0.0.1:9")
+    wrong = block(fake, webhook_secret=(SecretStr(SECRET),), token=SecretStr("99:other"))
+    for telegram_block in (away, wrong):
+        async with open_pipeline(make_settings(telegram=telegram_block)) as pipe, open_door(pipe) as door:
+            response = await Hook(door, fake).post(said("x"))
+            assert (response.status_code, "retry-after" in response.headers) == (503, True)
+            assert await door.nothing_stored()
+
+
+# What is sent.
+
+
+def saying(*replies: Reply) -> Agent:
+    class Saying:
+        async def run(self, turn: Turn) -> Result:
+            return Result((Entry("assistant", "said"),), replies)
+
+    return Saying()
+
+
+@asynccontextmanager
+async def answering(pipe: Pipeline, fake: FakeTelegram, agent: Agent) -> AsyncIterator[Hook]:
+    async with open_door(pipe) as door, working(pipe, agent):
+        yield Hook(door, fake)
+
+
+async def test_markdown_is_shown_as_telegram_shows_it(pipe: Pipeline, fake: FakeTelegram) -> None:
+    text = "# Plan\n**Now** run `a < b` & see [docs](https://x.org/?a=1&b=2):\n```py\nif a < b: ...\n```"
+    async with answering(pipe, fake, saying(Reply(text))) as hook:
+        await hook.bring(said("go"))
+        await fake.until(lambda fake: fake.texts(ANN))
+    [shown] = fake.shown[ANN]
+    assert shown["text"] == "Plan\nNow run a < b & see docs:\nif a < b: ..."
+    assert [entity["type"] for entity in shown["entities"]] == ["bold", "bold", "code", "text_link", "pre"]
+
+
+async def test_what_telegram_cannot_parse_goes_out_as_plain_text(pipe: Pipeline, fake: FakeTelegram) -> None:
+    fake.trouble.append(Refused(400, "Bad Request: can't parse entities: whatever"))
+    async with answering(pipe, fake, saying(Reply("**bold** <b>"))) as hook:
+        await hook.bring(said("go"))
+        await fake.until(lambda fake: fake.texts(ANN))
+    first, second = fake.of("sendMessage")
+    assert (first["text"], first["parse_mode"]) == ("<b>bold</b> &lt;b&gt;", "HTML")
+    assert second["text"] == "**bold** <b>" and "parse_mode" not in second
+
+
+async def test_a_long_reply_is_sent_in_parts_each_with_its_receipt(pipe: Pipeline, fake: FakeTelegram) -> None:
+    lines = [f"line {n} 🙂 of **many**" for n in range(1000)]
+    async with answering(pipe, fake, saying(Reply("\n".join(lines)), Reply("and done"))) as hook:
+        await hook.bring(said("go"))
+        await fake.until(lambda fake: "and done" in fake.texts(ANN))
+        [row] = await pipe.store.transcript.messages(await _session_of(pipe), 1)
+        parts = await _settled(pipe, row["turn_id"])
+    texts = fake.texts(ANN)
+    assert [text[-5:] for text in texts[:-1]] == [f"({n}/{len(texts) - 1})" for n in range(1, len(texts))]
+    shown = [line for text in texts[:-1] for line in text.rsplit(" (", 1)[0].split("\n")]
+    assert shown == [line.replace("**", "") for line in lines]
+    assert [part["receipt"] for part in parts] == [str(message["message_id"]) for message in fake.shown[ANN]]
+
+
+async def _session_of(pipe: Pipeline) -> str:
+    session = await pipe.store.transcript.find(f"agent:main:telegram:dm:{ANN}")
+    assert session is not None
+    return str(session["id"])
+
+
+async def _settled(pipe: Pipeline, turn_id: str, state: str = "sent") -> list[Any]:
+    """The parts of a turn, once all of them have come to this end."""
+    async with asyncio.timeout(90):
+        while any(part["state"] != state for part in await pipe.store.outbox.of_turn(turn_id)):
+            await asyncio.sleep(0.02)
+    return await pipe.store.outbox.of_turn(turn_id)
+
+
+async def test_files_are_sent_by_reference(pipe: Pipeline, fake: FakeTelegram) -> None:
+    files = (Media("https://x/a.png", "image/png"), Media("tg-file:BQAC-d", "application/pdf", "report.pdf"))
+    async with answering(pipe, fake, saying(Reply("here", files))) as hook:
+        await hook.bring(said("go"))
+        await fake.until(lambda fake: len(fake.shown.get(ANN, ())) == 3)
+    assert [call["photo"] for call in fake.of("sendPhoto")] == ["https://x/a.png"]
+    assert [call["document"] for call in fake.of("sendDocument")] == ["BQAC-d"]
+
+
+async def test_after_429_the_chat_waits_as_long_as_telegram_says(hook: Hook, fake: FakeTelegram) -> None:
+    fake.trouble.append(Refused(429, "Too Many Requests: retry after 1", retry_after=1))
+    await hook.bring(said("a"), said("b"))
+    await fake.until(lambda fake: len(fake.texts(ANN)) == 2)
+    assert fake.texts(ANN) == ["echo: a", "echo: b"]  # in order, although the first had to wait
+    times = [call.at for call in fake.calls if call.method == "sendMessage"]
+    assert times[1] - times[0] > 0.9
+
+
+async def test_a_chat_that_blocked_us_costs_its_replies_and_nobody_elses(
+    hook: Hook, fake: FakeTelegram, pipe: Pipeline
+) -> None:
+    fake.blocked.add(ANN)
+    await hook.bring(said("a"), said("hi", SUPERGROUP))
+    await fake.until(lambda fake: fake.texts(SUPERGROUP))
+    async with asyncio.timeout(90):
+        while not (dead := await pipe.store.dead.all(state="open", limit=10)):
+            await asyncio.sleep(0.02)
+    assert (dead[0]["kind"], dead[0]["reason"]) == ("reply", "refused")
+    assert "blocked by the user" in dead[0]["detail"]
+    fake.blocked.clear()
+    await hook.nothing_more()
+
+
+async def test_a_reply_follows_its_group_to_the_new_id(hook: Hook, fake: FakeTelegram) -> None:
+    fake.moved[GROUP] = -1001501
+    await hook.bring(update("group_mention"), said("again", GROUP))
+    await fake.until(lambda fake: len(fake.texts(-1001501)) == 2)
+    assert fake.texts(-1001501) == ["echo: status?", "echo: again"]
+    assert [call["chat_id"] for call in fake.of("sendMessage")] == [GROUP, -1001501, -1001501]
+
+
+async def test_a_page_from_a_proxy_is_no_answer_and_the_part_is_sent_again(hook: Hook, fake: FakeTelegram) -> None:
+    fake.trouble.extend([Trouble.PAGE, Refused(500, "Internal Server Error")])
+    await hook.bring(said("a"))
+    await fake.until(lambda fake: fake.texts(ANN))
+    assert (fake.texts(ANN), len(fake.of("sendMessage"))) == (["echo: a"], 3)
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_M6_a_send_whose_answer_is_lost_is_repeated_only_if_the_policy_says_so(
+    make_settings: MakeSettings, fake: FakeTelegram, again: bool
+) -> None:
+    fake.trouble.append(Trouble.CUT)
+    telegram_block = block(fake, webhook_secret=(SecretStr(SECRET),))
+    async with (
+        open_pipeline(make_settings(telegram=telegram_block, resend_ambiguous=again)) as pipe,
+        answering(pipe, fake, FunctionAgent(echo)) as hook,
+    ):
+        await hook.bring(said("a"), said("b"))
+        await fake.until(lambda fake: "echo: b" in fake.texts(ANN))
+        assert fake.texts(ANN) == ["echo: a"] * (2 if again else 1) + ["echo: b"]
+        dead = await pipe.store.dead.all(state="open", limit=10)
+        assert [letter["reason"] for letter in dead] == ([] if again else ["ambiguous"])
+
+
+async def test_M5_a_send_that_never_left_is_tried_again(make_settings: MakeSettings, fake: FakeTelegram) -> None:
+    port = child.free_port()
+    telegram_block = block(fake, webhook_secret=(SecretStr(SECRET),), api_url=f"http://127.0.0.1:{port}")
+    settings = make_settings(telegram=telegram_block, resend_ambiguous=False, delivery_max_attempts=1000)
+    async with open_pipeline(settings) as pipe:
+        from producers.telegram.normalise import Bot
+        from producers.telegram.update import take_update
+
+        await take_update(pipe, Bot("99", "helper_bot"), said("a"))
+        async with working(pipe):
+            async with asyncio.timeout(90):
+                while not await _failed_once(pipe):
+                    await asyncio.sleep(0.02)
+            async with open_telegram(port) as late:
+                await late.until(lambda late: late.texts(ANN) == ["echo: a"])
+        assert await pipe.store.dead.all(state="open", limit=10) == []
+
+
+async def _failed_once(pipe: Pipeline) -> bool:
+    parts = await pipe.store.outbox.open_parts(f"to:telegram:{ANN}", 1)
+    return bool(parts) and parts[0].attempts > 0
+
+
+async def test_while_the_token_is_refused_replies_wait(pipe: Pipeline, fake: FakeTelegram) -> None:
+    """Not buried: somebody will put the right token in."""
+    fake.trouble.append(Refused(401, "Unauthorized"))
+    async with answering(pipe, fake, FunctionAgent(echo)) as hook:
+        await hook.bring(said("a"))
+        await hook.door.until(lambda: bool(hook.door.lines_at("error")))
+        async with asyncio.timeout(90):
+            while not (parts := await pipe.store.outbox.open_parts(f"to:telegram:{ANN}", 1)) or parts[0].sending:
+                await asyncio.sleep(0.02)
+    assert await pipe.store.dead.all(state="open", limit=10) == []
+
+
+async def test_the_chat_sees_that_an_answer_is_coming(pipe: Pipeline, fake: FakeTelegram) -> None:
+    async def slow(text: str) -> str:
+        await fake.until(lambda fake: fake.of("sendChatAction"))
+        return "done"
+
+    async with answering(pipe, fake, FunctionAgent(slow)) as hook:
+        await hook.bring(update("forum_topic"))
+        await fake.until(lambda fake: fake.texts(SUPERGROUP))
+    assert fake.of("sendChatAction")[0] == {"chat_id": SUPERGROUP, "message_thread_id": 12, "action": "typing"}
+
+
+async def test_a_hint_that_fails_costs_nothing(pipe: Pipeline, fake: FakeTelegram) -> None:
+    async def slow(text: str) -> str:
+        await fake.until(lambda fake: fake.of("sendChatAction"))
+        fake.topics.add((SUPERGROUP, 12))
+        return "done"
+
+    fake.topics.clear()  # so the hint is refused
+    async with answering(pipe, fake, FunctionAgent(slow)) as hook:
+        await hook.bring(update("forum_topic"))
+        await fake.until(lambda fake: fake.texts(SUPERGROUP) == ["done"])
+
+
+async def test_the_token_and_the_secret_are_in_no_line_and_no_record(
+    hook: Hook, fake: FakeTelegram, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.trouble.extend([Trouble.PAGE, Refused(400, "no"), Refused(400, "no"), Trouble.CUT])
+    with caplog.at_level(logging.DEBUG):
+        await hook.post(said("x"), "wrong")
+        await hook.bring(said("a"), said("b"))
+        await fake.until(lambda fake: "echo: b" in fake.texts(ANN))
+    ours = [record for record in caplog.records if not record.name.startswith("uvicorn")]  # that is the fake's
+    text = repr([(record.getMessage(), record.exc_text) for record in ours]) + repr(hook.door.lines)
+    assert "/bot/sendMessage" in text  # it was logged, but not with what it really is
+    for canary in (TOKEN, TOKEN.partition(":")[2], SECRET):
+        assert canary not in text
+
+
+# Long polling.
+
+
+@asynccontextmanager
+async def listening(pipe: Pipeline) -> AsyncIterator[None]:
+    """A listener that waits at Telegram only briefly, until the block ends."""
+    stopping = asyncio.Event()
+    async with open_bot_api(pipe.settings.telegram) as api:
+        running = asyncio.create_task(Listener(pipe, api, poll_seconds=5).run(stopping))
+        try:
+            yield
+        finally:
+            stopping.set()
+            await running
+
+
+@pytest.fixture
+async def polled(make_settings: MakeSettings, fake: FakeTelegram) -> AsyncIterator[Pipeline]:
+    async with open_pipeline(make_settings(telegram=block(fake))) as pipe:
+        yield pipe
+
+
+async def journaled(pipe: Pipeline, count: int) -> list[str]:
+    """The texts of Ann's waiting messages in their order, once there are so many."""
+    async with asyncio.timeout(90):
+        while (
+            len(rows := await pipe.store.journal.pending(f"agent:main:telegram:dm:{ANN}", after=0, limit=100)) < count
+        ):
+            await asyncio.sleep(0.02)
+    return [orjson.loads(row.payload)["inbound"]["text"] for row in rows]
+
+
+async def test_polled_updates_are_answered_and_then_confirmed(polled: Pipeline, fake: FakeTelegram) -> None:
+    await fake.bring(said("waiting since before we started"))
+    async with listening(polled), working(polled):
+        await fake.until(lambda fake: len(fake.texts(ANN)) == 1)
+        await fake.bring(said("hello"), update("edit"), update("group_unaddressed"), update("forum_topic"))
+        await fake.until(lambda fake: fake.texts(SUPERGROUP) and len(fake.texts(ANN)) == 2)
+        await fake.until(lambda fake: not fake.pending())
+    assert fake.texts(ANN) == ["echo: waiting since before we started", "echo: hello"]
+    assert all("drop_pending_updates" not in call.fields for call in fake.calls)
+
+
+@pytest.mark.parametrize("point", ["accept.before_journal", "accept.after_journal"])
+async def test_a_journal_that_fails_in_the_middle_of_a_batch_loses_and_doubles_nothing(
+    polled: Pipeline, fake: FakeTelegram, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    reached, unconfirmed = 0, []
+
+    def fail_at_the_third(here: str) -> None:
+        nonlocal reached
+        reached += here == point
+        if here == point and reached in (3, 4):
+            unconfirmed.append(fake.pending())
+            raise Unavailable("the database is away")
+
+    monkeypatch.setattr("producers.intake.reach", fail_at_the_third)
+    batch = [said(str(n)) for n in range(5)]
+    await fake.bring(*batch)
+    async with listening(polled):
+        assert await journaled(polled, 5) == ["0", "1", "2", "3", "4"]
+        await fake.until(lambda fake: not fake.pending())
+    assert unconfirmed == [[update["update_id"] for update in batch]] * 2
+    assert len(await journaled(polled, 5)) == 5
+
+
+async def test_a_database_that_goes_away_in_the_middle_of_a_batch_loses_and_doubles_nothing(
+    make_settings: MakeSettings, fake: FakeTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage, reached = PostgresOutage(), 0
+
+    def stop_at_the_third(here: str) -> None:
+        nonlocal reached
+        reached += here == "accept.before_journal"
+        if here == "accept.before_journal" and reached == 3:
+            outage.stop()
+
+    try:
+        database = await open_database(outage.url)
+        await database.migrate()
+        await database.close()
+        monkeypatch.setattr("producers.intake.reach", stop_at_the_third)
+        batch = [said(str(n)) for n in range(5)]
+        await fake.bring(*batch)
+        settings = make_settings(telegram=block(fake), database_url=SecretStr(outage.url))
+        async with open_pipeline(settings) as pipe, listening(pipe):
+            async with asyncio.timeout(90):
+                while reached < 4 and len(fake.of("getUpdates")) < 2:
+                    await asyncio.sleep(0.02)
+            assert fake.pending() == [update["update_id"] for update in batch]
+            outage.start()
+            assert await journaled(pipe, 5) == ["0", "1", "2", "3", "4"]
+            await fake.until(lambda fake: not fake.pending())
+    finally:
+        outage.remove()
+
+
+async def test_a_listener_that_dies_before_confirming_leaves_nothing_lost_or_doubled(
+    polled: Pipeline, fake: FakeTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fake.bring(said("a"), said("b"))
+    async with open_bot_api(polled.settings.telegram) as api:
+        running = asyncio.create_task(Listener(polled, api, poll_seconds=5).run(asyncio.Event()))
+        await journaled(polled, 2)
+        running.cancel()  # perhaps before it confirmed, perhaps after
+        await asyncio.gather(running, return_exceptions=True)
+    await fake.bring(said("c"))
+    async with listening(polled):
+        assert await journaled(polled, 3) == ["a", "b", "c"]
+        await fake.until(lambda fake: not fake.pending())
+
+
+async def test_of_two_listeners_one_polls_and_the_other_takes_over(
+    polled: Pipeline, make_settings: MakeSettings, fake: FakeTelegram
+) -> None:
+    async with AsyncExitStack() as first, open_pipeline(make_settings(telegram=block(fake))) as second:
+        await first.enter_async_context(listening(polled))
+        await fake.until(lambda fake: fake.of("getUpdates"))
+        async with listening(second):
+            await fake.bring(said("a"))
+            await journaled(polled, 1)
+            await fake.until(lambda fake: not fake.pending())
+            await first.aclose()
+            await fake.bring(said("b"))
+            assert await journaled(polled, 2) == ["a", "b"]
+            await fake.until(lambda fake: not fake.pending())
+    assert not [line for line in fake.calls if line.method == "deleteWebhook"]
+
+
+async def test_conflict_and_rate_limit_pause_the_polling_and_lose_nothing(
+    polled: Pipeline, fake: FakeTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("producers.telegram.listener.CONFLICT_PAUSE", 0.1)
+    monkeypatch.setattr("producers.telegram.listener.REFUSED_PAUSE", 0.1)
+    fake.polls.extend(
+        [
+            Refused(409, "Conflict: terminated by other getUpdates request"),
+            Refused(429, "Too Many Requests: retry after 1", retry_after=1),
+            Refused(401, "Unauthorized"),
+            Refused(502, "Bad Gateway"),
+        ]
+    )
+    await fake.bring(said("a"))
+    async with listening(polled):
+        assert await journaled(polled, 1) == ["a"]
+    times = [call.at for call in fake.calls if call.method == "getUpdates"]
+    assert times[2] - times[1] > 0.9
+
+
+async def test_while_a_webhook_is_set_polling_waits_and_leaves_the_webhook_alone(
+    polled: Pipeline, fake: FakeTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("producers.telegram.listener.CONFLICT_PAUSE", 0.1)
+    fake.webhook = "https://elsewhere.example/"
+    await fake.bring(said("a"))
+    async with listening(polled):
+        await fake.until(lambda fake: len(fake.of("getUpdates")) > 2)
+        assert await polled.store.journal.pending(f"agent:main:telegram:dm:{ANN}", after=0, limit=1) == []
+        fake.webhook = ""
+        assert await journaled(polled, 1) == ["a"]
+    assert {call.method for call in fake.calls} == {"getMe", "getUpdates"}
+
+
+async def test_a_full_mailbox_holds_back_no_other_chat_and_the_message_is_set_aside(
+    make_settings: MakeSettings, fake: FakeTelegram
+) -> None:
+    settings = make_settings(telegram=block(fake), mailbox_limit=2)
+    async with open_pipeline(settings) as pipe, listening(pipe):
+        await fake.bring(*(said(str(n)) for n in range(3)), said("other", SUPERGROUP))
+        await fake.until(lambda fake: not fake.pending())
+        assert await journaled(pipe, 2) == ["0", "1"]
+        assert len(await pipe.store.journal.pending("agent:main:telegram:group:-1001500:u=11", after=0, limit=9)) == 1
+        [dead] = await pipe.store.dead.all(state="open", limit=10)
+        assert (dead["kind"], dead["reason"]) == ("inbound", "mailbox full")
+        letter = await pipe.store.dead.find(dead["id"])
+        assert letter is not None and orjson.loads(letter["payload"])["inbound"]["text"] == "2"
+
+
+async def test_poison_is_recorded_and_confirmed_like_anything_else(polled: Pipeline, fake: FakeTelegram) -> None:
+    poison = said("x")
+    poison["message"]["chat"] = "no chat"
+    await fake.bring(poison, said("a"))
+    async with listening(polled):
+        assert await journaled(polled, 1) == ["a"]
+        await fake.until(lambda fake: not fake.pending())
+    [dead] = await polled.store.dead.all(state="open", limit=10)
+    assert (dead["kind"], dead["ref"]) == ("request", str(poison["update_id"]))
+
+
+async def test_after_a_week_of_silence_ids_may_begin_anywhere(polled: Pipeline, fake: FakeTelegram) -> None:
+    async with listening(polled):
+        await fake.bring(said("late"))
+        await journaled(polled, 1)
+        await fake.until(lambda fake: fake.calls[-1].method == "getUpdates" and not fake.pending())
+        polls = len(fake.of("getUpdates"))
+        await fake.end_poll()
+        await fake.until(lambda fake: len(fake.of("getUpdates")) > polls)
+        low = said("low")
+        low["update_id"] = 5
+        await fake.bring(low)
+        assert await journaled(polled, 2) == ["late", "low"]
+
+
+# As processes.
+
+
+async def test_keyturn_listen_and_work_are_all_it_takes(
+    fake: FakeTelegram, tmp_path: Path, redis_url: str, database_url: str
+) -> None:
+    values = {"telegram__token": TOKEN, "telegram__api_url": fake.url, "telegram__allowed_users": ANN}
+    told = Told(tmp_path, redis_url, database_url, **values)
+    try:
+        listener = told.run("-m", "shared.cli", "listen", "telegram")
+        told.work()
+        await fake.bring(said("now hello"))
+        await fake.until(lambda fake: fake.texts(ANN) == ["done now hello"] and not fake.pending())
+        listener.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(90):
+            while listener.poll() is None:
+                await asyncio.sleep(0.02)
+        assert listener.returncode == 0, told.log()
+        assert TOKEN.partition(":")[2] not in told.log()
+    finally:
+        told.close()
+
+
+async def test_up_listens_when_there_is_a_token_and_no_webhook(fake: FakeTelegram, tmp_path: Path) -> None:
+    told = Told(tmp_path, "", "", telegram__token=TOKEN, telegram__api_url=fake.url, telegram__allowed_users=ANN)
+    for name in ("KEYTURN_REDIS_URL", "KEYTURN_DATABASE_URL"):
+        del told._environment[name]  # `up` brings its own
+    try:
+        up = told.run("-m", "shared.cli", "up", "--port", "0")
+        await fake.bring(said("now hello"))
+        await fake.until(lambda fake: fake.texts(ANN) == ["done now hello"] and not fake.pending())
+        up.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(90):
+            while up.poll() is None:
+                await asyncio.sleep(0.02)
+        assert up.returncode == 0, told.log()
+    finally:
+        told.close()
+
+
+# And another's word for it.
+
+
+@pytest.fixture
+async def ptb(fake: FakeTelegram) -> AsyncIterator[telegram.Bot]:
+    async with telegram.Bot(TOKEN, base_url=f"{fake.url}/bot") as bot:
+        yield bot
+
+
+async def test_python_telegram_bot_sees_the_updates_that_we_see(ptb: telegram.Bot, fake: FakeTelegram) -> None:
+    names = [path.stem for path in PAYLOADS.glob("*.json") if "." not in path.stem]
+    updates = sorted((update(name) for name in names), key=lambda one: int(one["update_id"]))
+    await fake.bring(*updates)
+    assert ptb.username == "helper_bot"
+    found = await ptb.get_updates(timeout=0)
+    assert [one.update_id for one in found] == [one["update_id"] for one in updates]
+    assert await ptb.get_updates(offset=found[-1].update_id + 1, timeout=0) == () and not fake.pending()
+
+
+async def test_python_telegram_bot_sends_what_we_send_and_reads_what_was_shown(
+    pipe: Pipeline, fake: FakeTelegram, ptb: telegram.Bot
+) -> None:
+    text = "**b** _i_ ~~s~~ ||x|| `c` [l](https://x.org/a_b)\n> q\n```py\nz\n```"
+    async with answering(pipe, fake, saying(Reply(text))) as hook:
+        await hook.bring(update("direct"), update("forum_topic"))
+        await fake.until(lambda fake: fake.texts(ANN) and fake.texts(SUPERGROUP))
+    ours = fake.of("sendMessage")
+    messages = [await _sent_by(ptb.send_message, fields) for fields in ours]
+    assert fake.of("sendMessage")[len(ours) :] == ours  # it takes our fields as its arguments and sends the very same
+    for message in messages:
+        kinds = [entity.type for entity in message.entities]
+        assert kinds == ["bold", "italic", "strikethrough", "spoiler", "code", "text_link", "blockquote", "pre"]
+        assert [message.parse_entity(entity) for entity in message.entities] == list("bisxclqz")
+
+
+async def _sent_by(send: Callable[..., Awaitable[telegram.Message]], fields: dict[str, Any]) -> telegram.Message:
+    preview = telegram.LinkPreviewOptions.de_json(fields["link_preview_options"], None)
+    return await send(**{**fields, "link_preview_options": preview})

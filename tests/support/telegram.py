@@ -1,0 +1,250 @@
+"""A local Bot API: a real HTTP server that keeps updates until they are confirmed, shows chats what is sent, and can be trouble.
+
+It is as strict as Telegram where our code depends on it: one poller at a time, 4096 units after entity parsing, valid HTML,
+chats that exist, topics that exist. Every request is remembered as it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from producers.process import bind
+from tests.support.telegram_html import parse_html, units
+
+TOKEN = "99:AAcanary-7f3a9c_secret"
+BOT = {"id": 99, "is_bot": True, "first_name": "Helper", "username": "helper_bot"}
+TEXT_LIMIT, BATCH = 4096, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as it arrived."""
+
+    at: float
+    method: str
+    fields: dict[str, Any]
+
+
+class Refused(Exception):
+    """An answer that is no success, as Telegram words it."""
+
+    def __init__(self, code: int, text: str, **parameters: Any) -> None:
+        super().__init__(text)
+        self.code, self.text, self.parameters = code, text, parameters
+
+
+class Trouble(Enum):
+    CUT = "taken, and the connection cut in the middle of the answer"
+    PAGE = "a proxy's page instead of an answer, nothing taken"
+
+
+@dataclass
+class FakeTelegram:
+    url: str = ""
+    calls: list[Call] = field(default_factory=list)
+    shown: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # chat -> messages
+    blocked: set[int] = field(default_factory=set)
+    moved: dict[int, int] = field(default_factory=dict)
+    topics: set[tuple[int, int]] = field(default_factory=set)
+    trouble: deque[Refused | Trouble | None] = field(default_factory=deque)  # for the sends to come, one each
+    polls: deque[Refused] = field(default_factory=deque)  # the same for getUpdates
+    webhook: str = ""
+    polling: int = 0
+    _updates: list[dict[str, Any]] = field(default_factory=list)
+    _came: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _ended: int = 0
+    _ending: bool = False
+
+    # -- what a test sees and does
+
+    def of(self, method: str) -> list[dict[str, Any]]:
+        return [call.fields for call in self.calls if call.method == method]
+
+    def texts(self, chat: int) -> list[str]:
+        return [message["text"] for message in self.shown.get(chat, ()) if "text" in message]
+
+    def pending(self) -> list[int]:
+        """Updates that nobody has confirmed."""
+        return [update["update_id"] for update in self._updates]
+
+    async def bring(self, *updates: dict[str, Any]) -> None:
+        """Something happened in Telegram."""
+        self._updates += updates
+        await self._notify()
+
+    async def until(self, true: Callable[[FakeTelegram], object], seconds: float = 90) -> None:
+        try:
+            async with asyncio.timeout(seconds), self._came:
+                await self._came.wait_for(lambda: true(self))
+        except TimeoutError:
+            raise AssertionError(f"it did not come; there came {self.calls}") from None
+
+    def forget(self) -> None:
+        """What was asked and shown so far."""
+        self.calls.clear()
+        self.shown.clear()
+
+    async def end_poll(self) -> None:
+        """As if the poll that waits had waited for long enough."""
+        self._ended = self.polling
+        await self._notify()
+
+    # -- what Telegram does
+
+    async def _notify(self) -> None:
+        async with self._came:
+            self._came.notify_all()
+
+    async def answer(self, request: Request) -> Response:
+        token, method = request.path_params["token"], request.path_params["method"]
+        if token != TOKEN:
+            return _refusal(Refused(401, "Unauthorized"))
+        call = Call(time.monotonic(), method, await _fields(request))
+        self.calls.append(call)
+        try:
+            if method == "getUpdates":
+                return JSONResponse({"ok": True, "result": await self._get_updates(call.fields)})
+            return await self._do(call)
+        except Refused as refused:
+            return _refusal(refused)
+        finally:
+            await self._notify()
+
+    async def _do(self, call: Call) -> Response:
+        if call.method == "getMe":
+            joins = {"can_join_groups": True, "can_read_all_group_messages": False, "supports_inline_queries": False}
+            return JSONResponse({"ok": True, "result": {**BOT, **joins}})
+        trouble = self.trouble.popleft() if self.trouble and call.method.startswith("sendM") else None
+        if isinstance(trouble, Refused):
+            raise trouble
+        if trouble is Trouble.PAGE:
+            return Response("<html><h1>502 Bad Gateway</h1></html>", 502, media_type="text/html")
+        result = self._send(call)
+        if trouble is Trouble.CUT:
+            return Response(b"{", headers={"content-length": "1000"})
+        return JSONResponse({"ok": True, "result": result})
+
+    async def _get_updates(self, fields: dict[str, Any]) -> list[dict[str, Any]]:
+        if self.polls:
+            raise self.polls.popleft()
+        if self.webhook:
+            raise Refused(409, "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook")
+        self.polling += 1
+        mine = self.polling
+        await self._notify()  # a poll that waits is ended by this one
+        offset = int(fields.get("offset") or 0)
+        self._updates = [update for update in self._updates if update["update_id"] >= offset]
+        async with self._came:
+            try:
+                async with asyncio.timeout(float(fields.get("timeout") or 0)):
+                    await self._came.wait_for(
+                        lambda: self._updates or mine in (self._ended, self.polling - 1) or self._ending
+                    )
+            except TimeoutError:
+                pass
+        if mine != self.polling:
+            raise Refused(409, "Conflict: terminated by other getUpdates request; make sure that only one is running")
+        return self._updates[: int(fields.get("limit") or BATCH)]
+
+    def _send(self, call: Call) -> Any:
+        fields = call.fields
+        chat, thread = int(fields["chat_id"]), fields.get("message_thread_id")
+        if chat in self.moved:
+            text = "Bad Request: group chat was upgraded to a supergroup chat"
+            raise Refused(400, text, migrate_to_chat_id=self.moved[chat])
+        if chat in self.blocked:
+            raise Refused(403, "Forbidden: bot was blocked by the user")
+        if thread is not None and (chat, int(thread)) not in self.topics:
+            raise Refused(400, "Bad Request: message thread not found")
+        if call.method == "sendChatAction":
+            return True
+        message = {"message_id": 1000 + len(self.calls), "date": 1767225600, "from": BOT, "chat": _chat(chat)}
+        if thread is not None:
+            message |= {"message_thread_id": int(thread), "is_topic_message": True}
+        message |= _shown(call)
+        self.shown.setdefault(chat, []).append(message)
+        return message
+
+
+def _shown(call: Call) -> dict[str, Any]:
+    """What the chat shows of a send."""
+    if call.method == "sendPhoto":
+        size = {"file_id": call.fields["photo"], "file_unique_id": "u", "width": 1, "height": 1}
+        return {"photo": [size]}
+    if call.method == "sendDocument":
+        return {"document": {"file_id": call.fields["document"], "file_unique_id": "u"}}
+    if call.method != "sendMessage":
+        raise Refused(404, "Not Found: method not found")
+    text, entities = call.fields["text"], list[dict[str, Any]]()
+    if call.fields.get("parse_mode") == "HTML":
+        try:
+            text, entities = parse_html(text)
+        except ValueError as error:
+            raise Refused(400, f"Bad Request: can't parse entities: {error}") from None
+    if not text.strip():
+        raise Refused(400, "Bad Request: message text is empty")
+    if units(text) > TEXT_LIMIT:
+        raise Refused(400, "Bad Request: message is too long")
+    return {"text": text} | ({"entities": entities[:100]} if entities else {})
+
+
+def _chat(id: int) -> dict[str, Any]:
+    return (
+        {"id": id, "type": "private", "first_name": "Ann"}
+        if id > 0
+        else {"id": id, "type": "supergroup", "title": "Ops"}
+    )
+
+
+def _refusal(refused: Refused) -> Response:
+    body: dict[str, Any] = {"ok": False, "error_code": refused.code, "description": refused.text}
+    return JSONResponse(body | ({"parameters": refused.parameters} if refused.parameters else {}), refused.code)
+
+
+async def _fields(request: Request) -> dict[str, Any]:
+    """JSON as we send it, or a form as python-telegram-bot does, with JSON in its values."""
+    body = await request.body()
+    if request.headers.get("content-type", "").startswith("application/json"):
+        fields: dict[str, Any] = orjson.loads(body)
+        return fields
+    return {name: _value(value) for name, value in parse_qsl(body.decode(), keep_blank_values=True)}
+
+
+def _value(text: str) -> Any:
+    if text[:1] in ("{", "[") or text in ("true", "false") or text.lstrip("-").isdigit():
+        return orjson.loads(text)
+    return text
+
+
+@asynccontextmanager
+async def open_telegram(port: int = 0) -> AsyncIterator[FakeTelegram]:
+    """A Bot API that answers at `telegram.url` until the block ends."""
+    fake = FakeTelegram()
+    listening = bind("127.0.0.1", port)
+    fake.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    app = Starlette(routes=[Route("/bot{token}/{method}", fake.answer, methods=["GET", "POST"])])
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        yield fake
+    finally:
+        fake._ending = True
+        await fake._notify()
+        server.should_exit = server.force_exit = True
+        await serving
+        listening.close()

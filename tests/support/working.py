@@ -1,0 +1,32 @@
+"""A real worker and a housekeeper in the test's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+from shared.pipeline import Pipeline
+from workers.agent import Agent, FunctionAgent, echo
+from workers.crew import open_crew
+from workers.housekeeper import Housekeeper
+from workers.process import LANES, _worker
+
+
+@asynccontextmanager
+async def working(pipe: Pipeline, agent: Agent | None = None) -> AsyncIterator[None]:
+    """Turns are run and replies delivered until the block ends."""
+    stopping, name = asyncio.Event(), f"test-{uuid4().hex[:6]}"
+    slots = asyncio.Semaphore(50)
+    async with open_crew(pipe, agent or FunctionAgent(echo), name) as crew:
+        running = [
+            asyncio.create_task(_worker(pipe, server, LANES, name).run(crew, server, slots, stopping))
+            for server in pipe.servers.all
+        ]
+        running.append(asyncio.create_task(Housekeeper(pipe).run(stopping)))
+        try:
+            yield
+        finally:
+            stopping.set()
+            await asyncio.gather(*running)
