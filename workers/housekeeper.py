@@ -29,6 +29,7 @@ from shared.redis_servers import Server
 LOOK_SECONDS = 0.5  # the longest pause between looks at what is due
 AT_ONCE = 500
 STUCK_SECONDS = 1.0  # a popped wake starts within milliseconds; after this its worker is gone, or too slow
+ANY_AGE_MS = -(10**12)  # rows are not judged by their age: clocks of this deployment may disagree
 MAIL_PER_KEY = 100
 FILL_AT_ONCE = 20  # mailboxes: after a loss of Redis there are many, and each costs a round trip to both stores
 
@@ -37,6 +38,9 @@ class Housekeeper:
     def __init__(self, pipe: Pipeline) -> None:
         self._pipe = pipe
         self._popped: dict[tuple[str, bytes], float] = {}  # (queue, job id) -> first seen in its intermediate list
+        # What SQL had and Redis did not at the last sweep. At one look alone it may be on its way from one to the other.
+        self._asleep: set[str] = set()
+        self._unpublished: set[str] = set()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Look after everything until `stopping` is set."""
@@ -132,18 +136,15 @@ class Housekeeper:
 
     async def _wake_journal(self) -> None:
         """Fill the mailboxes of keys that have waiting rows in the journal and nothing in Redis."""
-        after = ""
-        while True:
-            waiting = await self._pipe.store.journal.waiting_keys(
-                after=after, older_than_ms=self._patience_ms, limit=AT_ONCE
-            )
-            if not waiting:
-                return
+        journal, after, asleep = self._pipe.store.journal, "", set[str]()
+        while waiting := await journal.waiting_keys(after=after, older_than_ms=ANY_AGE_MS, limit=AT_ONCE):
             after = waiting[-1]
             awake = await self._pipe.turns.awake(waiting)
-            asleep = [key for key, is_awake in zip(waiting, awake, strict=True) if not is_awake]
-            for start in range(0, len(asleep), FILL_AT_ONCE):
-                await asyncio.gather(*map(self._fill, asleep[start : start + FILL_AT_ONCE]))
+            asleep |= {key for key, is_awake in zip(waiting, awake, strict=True) if not is_awake}
+            forgotten = [key for key in waiting if key in asleep and key in self._asleep]
+            for start in range(0, len(forgotten), FILL_AT_ONCE):
+                await asyncio.gather(*map(self._fill, forgotten[start : start + FILL_AT_ONCE]))
+        self._asleep = asleep
 
     async def _fill(self, key: str) -> None:
         reach("housekeep.before_journal_wake")
@@ -154,21 +155,16 @@ class Housekeeper:
 
     async def _wake_outbox(self) -> None:
         """Publish outbox rows whose worker died between commit and publishing."""
-        after = ""
-        while True:
-            waiting = await self._pipe.store.outbox.waiting_destinations(
-                after=after, older_than_ms=self._patience_ms, limit=AT_ONCE
-            )
-            if not waiting:
-                return
+        outbox, after, unpublished = self._pipe.store.outbox, "", set[str]()
+        while waiting := await outbox.waiting_destinations(after=after, older_than_ms=ANY_AGE_MS, limit=AT_ONCE):
             after = waiting[-1][0]
             awake = await self._pipe.deliveries.awake([destination for destination, _ in waiting])
             for (destination, first), is_awake in zip(waiting, awake, strict=True):
-                if not is_awake:
+                if is_awake:
+                    continue
+                unpublished.add(destination)
+                if destination in self._unpublished:
                     reach("housekeep.before_outbox_wake")
                     await self._pipe.deliveries.put(destination, first, str(first).encode())
                     metrics.RECOVERED.labels("deliveries", "outbox").inc()
-
-    @property
-    def _patience_ms(self) -> int:
-        return int(self._pipe.settings.sweep_seconds * 1000)
+        self._unpublished = unpublished

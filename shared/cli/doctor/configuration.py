@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shared import signing
 from shared.cli.deployment import sqlite_file
+from shared.cli.doctor.exposure import check_exposure
 from shared.cli.doctor.finding import Finding, fail, ok, version_tuple, warn
 from shared.errors import ConfigurationError
 from shared.settings import Settings
@@ -23,6 +24,7 @@ def check_configuration(settings: Settings) -> Iterator[Finding]:
     yield _agent(settings.agent)
     yield from _webhook(settings)
     yield from _api(settings)
+    yield from check_exposure(settings)
     places = {settings.data_dir}
     if (file := sqlite_file(settings)) is not None:
         places.add(file.parent)
