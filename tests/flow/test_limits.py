@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from collections.abc import AsyncIterator, Callable
 from itertools import product
 
@@ -89,7 +90,8 @@ async def test_a_body_that_drips_is_408_in_time(make_settings: MakeSettings) -> 
                 while not answer.done():
                     writer.write(b"1\r\nx\r\n")
                     await asyncio.wait([answer], timeout=0.02)
-                assert answer.result().startswith(b"HTTP/1.1 408 ")
+                with suppress(ConnectionResetError):  # whoever goes on sending may be cut off before he reads
+                    assert answer.result().startswith(b"HTTP/1.1 408 ")
             await door.refused(408)
 
 

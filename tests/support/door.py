@@ -188,12 +188,12 @@ class _Records(logging.Handler):
 
 
 class _captured:
-    """What the standard library's logging heard, warnings and worse."""
+    """What the standard library's logging heard, warnings and worse, and nothing of it forwarded to our own lines."""
 
     def __enter__(self) -> list[logging.LogRecord]:
-        self._handler = _Records()
-        logging.getLogger().addHandler(self._handler)
-        return self._handler.records
+        handler, root = _Records(), logging.getLogger()
+        self._others, root.handlers = root.handlers, [handler]
+        return handler.records
 
     def __exit__(self, *_: object) -> None:
-        logging.getLogger().removeHandler(self._handler)
+        logging.getLogger().handlers = self._others
