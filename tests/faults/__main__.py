@@ -1,93 +1,189 @@
-"""`./run faults`: one run with a seed, to see for yourself. Ends with 1 when a promise is broken."""
+"""`./run faults`: one run with a seed, to see for yourself. Ends with 1 when a promise is broken.
+
+`--long` is the run whose report is kept: 100,000 messages, 1,000 kills, 500 pauses, 50 restarts of Redis, 20 failovers,
+cuts of the append-only file, a minute without the database. `--scale 0.1` does a tenth of all that in a tenth of the time.
+"""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from shared.store.database import open_database
+import uvloop
+
+from tests.faults.databases import Disk, open_ground, small_disk
+from tests.faults.plan import Faults
 from tests.faults.report import as_page, write
-from tests.faults.trial import Trial, run_trial
+from tests.faults.trial import Outcome, Trial, run_trial
 from tests.support.platform import no_trouble, random_trouble
-from tests.support.servers import Databases, running_postgres
+
+REPORT = Path(__file__).parent / "REPORT.md"
+POISON = ("raise", "refuse", "hang", "crash")
+MISHAPS = ("hang=1", "crash=2", "raise=1")
+
+LONG = Trial(
+    seed=0,
+    messages=100_000,
+    keys=10_000,
+    seconds=1400.0,
+    quiet_seconds=40.0,
+    zipf=0.8,
+    receivers=3,
+    workers=6,
+    housekeepers=3,
+    mishaps=MISHAPS,
+    mishap_share=0.002,
+    lease_seconds=2.0,
+    faults=Faults(
+        kills=1000,
+        pauses=500,
+        pause_leases=(1.2, 10.0),
+        failpoints=3,
+        flushes=5,
+        restarts=50,
+        tail_cuts=(1.0, 10.0, 1.0, 10.0),
+        failovers=20,
+        network=40,
+        outages=(60.0,),
+        full_disks=(10.0,),
+        storms=10,
+        clock_steps=20,
+    ),
+)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run faults", description=__doc__)
     parser.add_argument("--seed", type=int, default=None, help="repeats a run's plan; a new one if not given")
+    parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--long", action="store_true", help="the long form; about 25 minutes on two idle cores")
+    parser.add_argument("--scale", type=float, default=1.0, help="so much of messages, faults and time")
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--keys", type=int, default=2_000)
     parser.add_argument("--seconds", type=float, default=None, help="how long load and faults last")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--pauses", type=int, default=20)
+    parser.add_argument("--failpoints", type=int, default=1, help="each of them with each action so many times")
     parser.add_argument("--flushes", type=int, default=3)
     parser.add_argument("--restarts", type=int, default=2, help="of Redis")
+    parser.add_argument("--cuts", type=float, nargs="*", default=[], help="of the append-only file, in seconds")
+    parser.add_argument("--failovers", type=int, default=0, help="to a replica that misses the latest writes")
+    parser.add_argument("--network", type=int, default=0, help="delays, black holes, half-open connections, cuts")
+    parser.add_argument("--outages", type=float, nargs="*", default=[], help="of the database, in seconds")
+    parser.add_argument("--full-disks", type=float, nargs="*", default=[], help="in seconds")
+    parser.add_argument("--storms", type=int, default=0, help="the platform answers 429")
+    parser.add_argument("--clock-steps", type=int, default=0)
+    parser.add_argument("--mishaps", type=float, default=0.0, help="share of messages that hang or crash at first")
+    parser.add_argument("--poison", type=float, default=0.0, help="share of messages whose turn always fails")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--receivers", type=int, default=2)
     parser.add_argument("--housekeepers", type=int, default=2)
     parser.add_argument("--lease", type=float, default=2.0, help="lease time in seconds")
     parser.add_argument("--platform", choices=("idempotent", "plain"), default="idempotent")
     parser.add_argument("--trouble", type=float, default=0.02, help="share of callbacks that meet trouble")
-    parser.add_argument("--poison", type=float, default=0.0, help="share of messages whose turn always fails")
-    parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
-    parser.add_argument("--report", type=Path, default=None, help="where to write the page (.md) and the JSON (.json)")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        nargs="?",
+        const=REPORT,
+        default=None,
+        help=f"write a page (.md) and a JSON, here: {REPORT.name}",
+    )
     return parser.parse_args()
 
 
-@contextmanager
-def fresh_database(kind: str, directory: Path) -> Iterator[str]:
-    """An empty database with the schema in place."""
-    if kind == "sqlite":
-        yield Databases("").fresh_sqlite(directory)
-        return
-    with running_postgres() as server:
-        asyncio.run(_migrate(server.url))
-        yield server.url
+def short_form(given: argparse.Namespace) -> Trial:
+    faults = Faults(
+        kills=given.kills,
+        pauses=given.pauses,
+        failpoints=given.failpoints,
+        flushes=given.flushes,
+        restarts=given.restarts,
+        tail_cuts=tuple(given.cuts),
+        failovers=given.failovers,
+        network=given.network,
+        outages=tuple(given.outages),
+        full_disks=tuple(given.full_disks),
+        storms=given.storms,
+        clock_steps=given.clock_steps,
+    )
+    usual = max(5.0, given.messages / 250, given.kills * 0.4, given.failovers * 5, sum(given.outages) * 2)
+    return Trial(
+        seed=0,
+        messages=given.messages,
+        keys=given.keys,
+        seconds=given.seconds if given.seconds is not None else usual,
+        faults=faults,
+        zipf=0.8,
+        receivers=given.receivers,
+        workers=given.workers,
+        housekeepers=given.housekeepers,
+        poison=POISON,
+        poison_share=given.poison,
+        mishaps=MISHAPS if given.mishaps else (),
+        mishap_share=given.mishaps,
+        idempotent=given.platform == "idempotent",
+        lease_seconds=given.lease,
+        settings={"turn_timeout_seconds": 2.0} if given.poison else {},
+    )
 
 
-async def _migrate(url: str) -> None:
-    database = await open_database(url)
-    await database.migrate()
-    await database.close()
+def scaled(trial: Trial, scale: float) -> Trial:
+    """So much of it. What happens only a few times still happens once; lengths of time that are faults shrink as well."""
+    faults, shrink = trial.faults, min(scale, 1.0)
+
+    def some(count: int) -> int:
+        return max(1, round(count * scale)) if count else 0
+
+    return replace(
+        trial,
+        messages=some(trial.messages),
+        keys=some(trial.keys),
+        seconds=trial.seconds * scale,
+        quiet_seconds=trial.quiet_seconds * scale,
+        faults=replace(
+            faults,
+            kills=some(faults.kills),
+            pauses=some(faults.pauses),
+            failpoints=some(faults.failpoints),
+            flushes=some(faults.flushes),
+            restarts=some(faults.restarts),
+            failovers=some(faults.failovers),
+            network=some(faults.network),
+            storms=some(faults.storms),
+            clock_steps=some(faults.clock_steps),
+            tail_cuts=faults.tail_cuts if scale >= 1 else tuple(sorted(set(faults.tail_cuts))),
+            outages=tuple(length * shrink for length in faults.outages),
+            full_disks=tuple(max(2.0, length * shrink) for length in faults.full_disks),
+        ),
+    )
+
+
+async def run(trial: Trial, database: str, directory: Path, disk: Disk | None) -> Outcome:
+    home = disk.directory if disk is not None else directory
+    async with open_ground(database, home, proxied=trial.faults.network > 0) as ground:
+        return await run_trial(trial, directory, ground, disk)
 
 
 def main() -> int:
     given = arguments()
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**6)
-    trial = Trial(
-        seed=seed,
-        messages=given.messages,
-        keys=given.keys,
-        seconds=given.seconds if given.seconds is not None else max(5.0, given.messages / 250, given.kills * 0.4),
-        zipf=0.8,
-        receivers=given.receivers,
-        workers=given.workers,
-        housekeepers=given.housekeepers,
-        kills=given.kills,
-        pauses=given.pauses,
-        flushes=given.flushes,
-        restarts=given.restarts,
-        poison=("raise", "refuse", "hang", "crash"),
-        poison_share=given.poison,
-        idempotent=given.platform == "idempotent",
-        trouble=random_trouble(seed, given.trouble) if given.trouble else no_trouble,
-        lease_seconds=given.lease,
-        settings={"turn_timeout_seconds": 2.0} if given.poison else {},
-    )
+    trouble = random_trouble(seed, given.trouble) if given.trouble else no_trouble
+    form = LONG if given.long else short_form(given)
+    trial = replace(scaled(form, given.scale) if given.scale != 1 else form, seed=seed, trouble=trouble)
     print(f"seed {seed}, {given.database}, about {trial.seconds:.0f} s of load", file=sys.stderr)
-    with tempfile.TemporaryDirectory(prefix="keyturn-faults-") as name:
-        directory = Path(name)
-        with fresh_database(given.database, directory) as url:
-            outcome = asyncio.run(run_trial(trial, directory, url))
+    with ExitStack() as opened:
+        directory = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="keyturn-faults-")))
+        disk = opened.enter_context(small_disk()) if trial.faults.full_disks else None
+        outcome = uvloop.run(run(trial, given.database, directory, disk))
     if given.report is not None:
-        write(outcome, given.database, given.report)
-    print(as_page(outcome, given.database))
+        write(outcome, given.report)
+    print(as_page(outcome))
     return 0 if outcome.holds else 1
 
 

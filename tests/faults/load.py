@@ -57,12 +57,15 @@ class Plan:
     zipf: float = 0.0  # 0: all keys alike; 1: the hottest has a share of about 1/ln(keys)
     poison: Sequence[str] = ()  # words that make a message fail, taken in turn
     poison_share: float = 0.0
+    mishaps: Sequence[str] = ()  # words that hurt a first attempt or two, and no more
+    mishap_share: float = 0.0
     sleep_ms: int = 20
+    names: str = "k"  # what chats are called, before their number
 
     def make(self) -> dict[str, list[Message]]:
         """Each chat's messages in order."""
         rng = random.Random(self.seed)
-        chats = [f"k{number}" for number in range(self.keys)]
+        chats = [f"{self.names}{number}" for number in range(self.keys)]
         order = list(chats) * (self.messages // self.keys) if not self.zipf else list(chats)
         weights = [1 / (rank + 1) ** self.zipf for rank in range(self.keys)]
         order += rng.choices(chats, weights, k=self.messages - len(order))
@@ -75,6 +78,8 @@ class Plan:
             words = [f"n={n}", f"sleep={rng.randint(0, self.sleep_ms)}"]
             if rng.random() < 0.1:
                 words.append(rng.choice(("parts=2", "parts=3", "silent")))
+            if not poison and self.mishaps and rng.random() < self.mishap_share:
+                words.append(rng.choice(tuple(self.mishaps)))
             due = i * self.seconds / self.messages
             made[chat].append(Message(chat, n, " ".join([*words, poison]).strip(), due, poison))
         return made
@@ -104,11 +109,11 @@ class Senders:
         self._repeats: set[asyncio.Task[None]] = set()
 
     async def post(self, plan: dict[str, list[Message]]) -> Sent:
-        """Returns when every message has been accepted."""
+        """Returns when every message has been accepted. May be called again, with other messages."""
         self._start = time.monotonic()
         await asyncio.gather(*(self._post_chat(messages) for messages in plan.values() if messages))
         await asyncio.gather(*self._repeats)
-        self.sent.seconds = time.monotonic() - self._start
+        self.sent.seconds += time.monotonic() - self._start
         self.sent.finished = True
         self._close()
         return self.sent

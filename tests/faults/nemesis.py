@@ -1,95 +1,115 @@
-"""What goes wrong, and when: decided by the seed before the run begins, carried out as the deployment then stands."""
+"""Carries out what the plan says, as the deployment then stands."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from shared import failpoints
+from tests.faults.databases import Disk, Ground
+from tests.faults.plan import Strike
 from tests.support.cluster import Cluster, Member, Process
+from tests.support.platform import Platform
+from tests.support.proxy import Proxy, Way
 
-ROLES = ("work", "receive", "housekeep")
-WEIGHTS = (6, 2, 1)  # workers have the most to lose
-
-
-@dataclass(frozen=True, slots=True)
-class Strike:
-    """One fault: kill, pause, flush, restart (of Redis) or stop (of a worker, which drains and comes back)."""
-
-    at: float  # seconds after the start
-    what: str
-    role: str = ""
-    seconds: float = 0.0  # how long a pause lasts
-
-
-def plan_strikes(
-    seed: int,
-    seconds: float,
-    *,
-    lease_seconds: float = 2.0,
-    kills: int = 0,
-    pauses: int = 0,
-    flushes: int = 0,
-    restarts: int = 0,
-    stops: int = 0,
-    roles: Sequence[str] = ROLES,
-) -> list[Strike]:
-    """Faults spread evenly over the time, in random order, so that there is work under way at each of them."""
-    rng = random.Random(seed)
-    weights = [WEIGHTS[ROLES.index(role)] for role in roles]
-    whats = ["kill"] * kills + ["pause"] * pauses + ["flush"] * flushes + ["restart"] * restarts + ["stop"] * stops
-    rng.shuffle(whats)
-    strikes = []
-    for i, what in enumerate(whats):
-        at = (i + rng.uniform(0.3, 1.0)) * seconds / len(whats)
-        role = rng.choices(roles, weights)[0] if what in ("kill", "pause") else "work" if what == "stop" else ""
-        strikes.append(Strike(at, what, role, rng.uniform(1.2, 3.0) * lease_seconds if what == "pause" else 0.0))
-    return strikes
+CLOCK_ERRORS = {"work": 3600.0, "housekeep": 3600.0, "receive": 200.0}  # a receiver further off would refuse signatures
 
 
 @dataclass(slots=True)
 class Nemesis:
     cluster: Cluster
+    platform: Platform
+    ground: Ground
+    disk: Disk | None
     strikes: Sequence[Strike]
-    seed: int = 0
+    lines: Mapping[str, Proxy]  # the network, by what is at its other end
+    pause_seconds: tuple[float, float]  # of a process that a failpoint stopped
+    seed: int
     done: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)  # what this machine does not permit
+    redis_away: list[tuple[float, float]] = field(default_factory=list)  # when it went, when it answered again
     _later: set[asyncio.Task[None]] = field(default_factory=set)
+    _failures: list[BaseException] = field(default_factory=list)
+    _armed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _troubled: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))  # one fault per line
+    _rng: random.Random = field(init=False)
+    _database: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self._rng = random.Random(self.seed)
+        self.cluster.on_stopped = self._stopped
 
     async def run(self) -> None:
-        """Carry out every strike; returns when the last pause has ended."""
-        rng = random.Random(self.seed)
+        """Carry out every strike; returns when the last of them is over."""
         start = time.monotonic()
         for strike in self.strikes:
             await asyncio.sleep(max(0.0, start + strike.at - time.monotonic()))
-            await self._carry_out(strike, rng)
+            await _ACTS[strike.what](self, strike)
         while self._later:
-            await asyncio.gather(*self._later)
+            await asyncio.wait(self._later)
+        for failure in self._failures:
+            raise failure
 
-    async def _carry_out(self, strike: Strike, rng: random.Random) -> None:
-        if strike.what == "flush":
-            await asyncio.to_thread(self.cluster.flush_redis)
-            self.done["FLUSHALL"] += 1
-            return
-        if strike.what == "restart":
-            self.cluster.restart_redis()
-            self.done["Redis restart"] += 1
-            return
-        while not (standing := self.cluster.of(strike.role)):  # all of them are down or paused at the moment
+    def unfired(self) -> Counter[tuple[str, str]]:
+        """Failpoints that are armed and that nobody has reached since."""
+        return self._armed - Counter(self.fired())
+
+    def fired(self) -> list[tuple[str, str]]:
+        return [(point, action) for point, action, _ in failpoints.fired(self.cluster.failpoints)]
+
+    async def provoke(self) -> None:
+        """Bring about what the rarer failpoints wait for: a Redis that forgot, a wake that nobody started, a failed turn."""
+        await self.cluster.valkeys.flush()
+        self.done["FLUSHALL"] += 1
+        if any(point == "housekeep.before_requeue" for point, _ in self.unfired()):
+            self._arm("start.before_claim", failpoints.RAISE)
+
+    # -- processes
+
+    async def _kill(self, strike: Strike) -> None:
+        await self._hit(strike.role, self.cluster.kill)
+        self.done[f"SIGKILL {strike.role}"] += 1
+
+    async def _pause(self, strike: Strike) -> None:
+        process = await self._hit(strike.role, self.cluster.pause)
+        self.done[f"SIGSTOP {strike.role}"] += 1
+        self._soon(self._resume(process, strike.seconds))
+
+    async def _stop(self, strike: Strike) -> None:
+        self.done[f"SIGTERM {strike.role}"] += 1
+        self._soon(self._stop_and_start(await self._somebody(strike.role), self._rng.uniform(0.0, 1.0)))
+
+    async def _step_clock(self, strike: Strike) -> None:
+        most = CLOCK_ERRORS[strike.role]
+        self.cluster.set_clock(await self._somebody(strike.role), self._rng.uniform(-most, most))
+        self.done[f"clock step {strike.role}"] += 1
+
+    async def _arm_point(self, strike: Strike) -> None:
+        self._arm(strike.point, strike.action)
+
+    def _arm(self, point: str, action: str) -> None:
+        self._armed[point, action] += 1
+        failpoints.arm(self.cluster.failpoints, point, action, number=self._armed.total())
+
+    def _stopped(self, process: Process) -> None:
+        self._soon(self._resume(process, self._rng.uniform(*self.pause_seconds)))
+
+    async def _somebody(self, role: str) -> Member:
+        while not (standing := self.cluster.of(role)):  # all of them are down or paused at the moment
             await asyncio.sleep(0.02)
-        member = rng.choice(standing)
-        if strike.what == "kill":
-            self.cluster.kill(member)
-            self.done[f"SIGKILL {member.role}"] += 1
-        elif strike.what == "pause":
-            process = self.cluster.pause(member)
-            self.done[f"SIGSTOP {member.role}"] += 1
-            self._soon(self._resume(process, strike.seconds))
-        else:
-            self.done["SIGTERM work"] += 1
-            self._soon(self._stop_and_start(member, rng.uniform(0.0, 1.0)))
+        return self._rng.choice(standing)
+
+    async def _hit(self, role: str, signal: Callable[[Member], Process]) -> Process:
+        while True:
+            with suppress(ProcessLookupError):  # it has just died of something else
+                return signal(await self._somebody(role))
+            await asyncio.sleep(0.02)
 
     async def _resume(self, process: Process, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -100,7 +120,110 @@ class Nemesis:
         await asyncio.sleep(seconds)
         await self.cluster.start(member)
 
+    # -- servers and what is between
+
+    async def _flush(self, _: Strike) -> None:
+        async def flush() -> None:
+            await self.cluster.valkeys.flush()
+            self.done["FLUSHALL"] += 1
+
+        self._soon(flush())
+
+    async def _restart(self, _: Strike) -> None:
+        async def restart() -> None:
+            self.redis_away.append(await self.cluster.valkeys.restart())
+            self.done["Redis restart"] += 1
+
+        self._soon(restart())
+
+    async def _cut_tail(self, strike: Strike) -> None:
+        async def cut() -> None:
+            went, back, lost = await self.cluster.valkeys.cut_tail(strike.seconds)
+            self.redis_away.append((went, back))
+            self.done[f"append-only file cut by {strike.seconds:g} s"] += 1
+            self.done["bytes so cut"] += lost
+
+        self._soon(cut())
+
+    async def _fail_over(self, _: Strike) -> None:
+        async def fail_over() -> None:
+            went, back, lost = await self.cluster.valkeys.fail_over()
+            self.redis_away.append((went, back))
+            self.done["failover to a stale replica"] += 1
+            self.done["writes so lost"] += lost
+
+        self._soon(fail_over())
+
+    async def _trouble_network(self, strike: Strike) -> None:
+        name, kind = self._rng.choice(sorted(self.lines)), self._rng.choice(sorted(_TROUBLES))
+        self._soon(self._on_line(name, kind, strike.seconds))
+
+    async def _on_line(self, name: str, kind: str, seconds: float) -> None:
+        line = self.lines[name]
+        async with self._troubled[name]:
+            _TROUBLES[kind](line, self._rng)
+            await asyncio.sleep(seconds)
+            await line.heal()
+            if kind == "half-open":
+                line.reset()  # the other end knows nothing of these connections any more
+        self.done[f"{kind} to {name}"] += 1
+
+    async def _outage(self, strike: Strike) -> None:
+        async def outage() -> None:
+            async with self._database:
+                async with self.ground.away():
+                    await asyncio.sleep(strike.seconds)
+                self.done[f"{self.ground.outage} for {strike.seconds:g} s"] += 1
+
+        self._soon(outage())
+
+    async def _fill_disk(self, strike: Strike) -> None:
+        disk = self.disk
+        if disk is None:
+            self.skipped["disk full: this machine lets nobody mount a small one"] += 1
+            return
+
+        async def fill() -> None:
+            async with self._writing:
+                with disk.full():
+                    await asyncio.sleep(strike.seconds)
+                self.done[f"disk full for {strike.seconds:g} s"] += 1
+
+        self._soon(fill())
+
+    async def _storm(self, strike: Strike) -> None:
+        self.platform.storm(strike.seconds)
+        self.done[f"429 for {strike.seconds:g} s"] += 1
+
     def _soon(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._later.add(task)
-        task.add_done_callback(self._later.discard)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._later.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failures.append(error)
+
+
+_ACTS: Mapping[str, Callable[[Nemesis, Strike], Awaitable[None]]] = {
+    "kill": Nemesis._kill,
+    "pause": Nemesis._pause,
+    "stop": Nemesis._stop,
+    "clock": Nemesis._step_clock,
+    "arm": Nemesis._arm_point,
+    "flush": Nemesis._flush,
+    "restart": Nemesis._restart,
+    "cut tail": Nemesis._cut_tail,
+    "fail over": Nemesis._fail_over,
+    "network": Nemesis._trouble_network,
+    "outage": Nemesis._outage,
+    "full disk": Nemesis._fill_disk,
+    "storm": Nemesis._storm,
+}
+_TROUBLES: Mapping[str, Callable[[Proxy, random.Random], None]] = {
+    "delay": lambda line, rng: line.delay(rng.uniform(0.05, 0.5)),
+    "black hole": lambda line, _: line.hold(),
+    "half-open": lambda line, _: line.hold(Way.TO_CLIENT),
+    "cut": lambda line, _: line.cut(),
+}

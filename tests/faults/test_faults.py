@@ -10,13 +10,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
+from shared.failpoints import ACTIONS
 from tests.faults.checks import CHECKS, check
+from tests.faults.databases import ground_at, open_ground, small_disk
 from tests.faults.evidence import Evidence, Row, gather, query
 from tests.faults.load import Message, Senders
-from tests.faults.trial import Trial, quiescence, run_trial, running_when_killed, stall_clock
+from tests.faults.plan import Faults
+from tests.faults.points import POINTS
+from tests.faults.recovery import running_when_killed
+from tests.faults.trial import Trial, quiescence, run_trial, stall_clock
 from tests.support.cluster import SECRET, Cluster, open_cluster, until
 from tests.support.platform import Platform, open_platform, random_trouble
 from tests.support.scripted import read_log
+from tests.support.valkeys import Valkeys
 
 UNBROKEN: dict[str, list[str]] = {name: [] for name in CHECKS}
 PATIENCE = 60.0  # for things that take a moment; only a slow machine comes near it
@@ -25,8 +33,8 @@ PATIENCE = 60.0  # for things that take a moment; only a slow machine comes near
 async def test_turns_stay_in_order_one_at_a_time_and_cost_one_attempt_while_workers_start_and_stop(
     database_url: str, tmp_path: Path
 ) -> None:
-    trial = Trial(seed=1, messages=10_000, keys=200, seconds=15, stops=10, lease_seconds=12)
-    outcome = await run_trial(trial, tmp_path, database_url)
+    trial = Trial(seed=1, messages=10_000, keys=200, seconds=10, faults=Faults(stops=10), lease_seconds=12)
+    outcome = await run_trial(trial, tmp_path, ground_at(database_url))
     assert outcome.broken == UNBROKEN
     assert {row["attempts"] for row in outcome.evidence.inbox} == {1}
 
@@ -38,35 +46,66 @@ async def test_nothing_is_lost_doubled_or_reordered_when_a_worker_is_killed_ever
         seed=2,
         messages=10_000,
         keys=200,
-        seconds=30,
-        kills=30,
-        kill_roles=("work",),
+        seconds=24,
+        faults=Faults(kills=30, storms=1, roles=("work",)),
         idempotent=False,
         trouble=random_trouble(2, 0.02),
     )
-    outcome = await run_trial(trial, tmp_path, database_url)
-    assert outcome.faults == {"SIGKILL work": 30}
+    outcome = await run_trial(trial, tmp_path, ground_at(database_url))
+    assert outcome.faults["SIGKILL work"] == 30
     assert outcome.broken == UNBROKEN
 
 
-async def test_nothing_is_lost_doubled_or_reordered_whatever_is_killed_paused_or_emptied(
+async def test_nothing_is_lost_doubled_or_reordered_whatever_is_killed_paused_or_emptied_and_wherever(
     database_url: str, tmp_path: Path
 ) -> None:
     trial = Trial(
         seed=3,
         messages=10_000,
         keys=2_000,
-        seconds=40,
+        seconds=36,
         zipf=0.8,
         housekeepers=2,
-        kills=100,
-        pauses=20,
-        flushes=3,
+        faults=Faults(kills=100, pauses=20, flushes=3, failpoints=1, pause_leases=(1.2, 2.0)),
+        lease_seconds=1.0,
         trouble=random_trouble(3, 0.02),
     )
-    outcome = await run_trial(trial, tmp_path, database_url)
-    assert sum(outcome.faults.values()) == 123
+    outcome = await run_trial(trial, tmp_path, ground_at(database_url))
+    assert sum(outcome.faults.values()) >= 123
+    assert set(outcome.fired) == {(point, action) for point in POINTS for action in ACTIONS}
     assert outcome.broken == UNBROKEN
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+async def test_nothing_is_lost_doubled_or_reordered_whatever_happens_to_the_servers_the_network_and_the_clocks(
+    database: str, tmp_path: Path
+) -> None:
+    trial = Trial(
+        seed=5,
+        messages=1_500,
+        keys=300,
+        seconds=15,
+        housekeepers=2,
+        mishaps=("hang=1", "crash=2", "raise=1"),
+        mishap_share=0.01,
+        faults=Faults(
+            restarts=1,
+            tail_cuts=(1.0,),
+            failovers=2,
+            network=6,
+            outages=(3.0,),
+            full_disks=(2.0,),
+            storms=1,
+            clock_steps=4,
+        ),
+    )
+    with small_disk() as disk:
+        home = disk.directory if disk is not None else tmp_path
+        async with open_ground(database, home, proxied=True) as ground:
+            outcome = await run_trial(trial, tmp_path, ground, disk)
+    assert outcome.broken == UNBROKEN
+    assert outcome.faults["writes so lost"] >= 200
+    assert sum(outcome.skipped.values()) == (disk is None)  # and nothing else was left out
 
 
 async def test_all_poison_is_set_aside_with_its_cause_and_every_key_goes_on(database_url: str, tmp_path: Path) -> None:
@@ -74,12 +113,12 @@ async def test_all_poison_is_set_aside_with_its_cause_and_every_key_goes_on(data
         seed=4,
         messages=3_000,
         keys=150,
-        seconds=10,
+        seconds=8,
         poison=("raise", "refuse", "crash", "hang"),
         poison_share=0.01,
         settings={"turn_timeout_seconds": 1.0},
     )
-    outcome = await run_trial(trial, tmp_path, database_url)
+    outcome = await run_trial(trial, tmp_path, ground_at(database_url))
     assert outcome.broken == UNBROKEN
     buried = [row for row in outcome.evidence.inbox if row["state"] == "dead"]
     assert len(buried) == 30
@@ -132,12 +171,27 @@ async def test_a_worker_paused_for_three_lease_times_commits_nothing_stale_and_i
         committed = query(database_url, "SELECT id, worker FROM turns")
         assert len(committed) == 10 and not any(f"-{zombie.pid}-" in row["worker"] for row in committed)
         assert cluster.metric("keyturn_fence_rejected_total") == 0
-        with cluster.redis_stands_still():  # so that nobody can tell the zombie that its leases are gone
+        with cluster.valkeys.stands_still():  # so that nobody can tell the zombie that its leases are gone
             cluster.resume(zombie)
             await until(lambda: cluster.metric("keyturn_fence_rejected_total") >= 10, PATIENCE, "each is counted")
         await quiescence(cluster, database_url)
         assert query(database_url, "SELECT id, worker FROM turns") == committed
         assert check(gather(sent, database_url, platform, cluster, leases_forgotten=False)) == UNBROKEN
+
+
+async def test_what_redis_lost_comes_back_though_the_clocks_of_the_deployment_disagree_by_an_hour(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with deployed(tmp_path, database_url) as (cluster, platform):
+        [housekeeper] = cluster.of("housekeep")
+        for error_seconds in (-3600.0, 3600.0):
+            sent = await send(cluster, "", keys=10, names=f"k{error_seconds:.0f}-")
+            cluster.set_clock(housekeeper, error_seconds)
+            await cluster.valkeys.flush()
+            [worker] = await cluster.add("work")
+            await quiescence(cluster, database_url, PATIENCE)
+            await cluster.stop(worker)
+        assert len(platform.callbacks) == 2 * len(sent)
 
 
 @asynccontextmanager
@@ -147,16 +201,16 @@ async def deployed(
     """A receiver and a housekeeper; workers are for the test to start."""
     async with (
         open_platform(SECRET) as platform,
-        open_cluster(directory, database_url, platform.url, **settings) as cluster,
+        open_cluster(directory, database_url, platform.url, Valkeys(directory / "valkey"), **settings) as cluster,
     ):
         await cluster.add("receive")
         await cluster.add("housekeep")
         yield cluster, platform
 
 
-async def send(cluster: Cluster, script: str, keys: int) -> list[Message]:
+async def send(cluster: Cluster, script: str, keys: int, names: str = "k") -> list[Message]:
     """One message to each of so many keys, accepted."""
-    chats = [f"k{number}" for number in range(keys)]
+    chats = [f"{names}{number}" for number in range(keys)]
     plan = {chat: [Message(chat, 1, f"n=1 {script}", 0.0)] for chat in chats}
     return (await Senders(cluster.ports(), seed=0).post(plan)).accepted
 
@@ -167,7 +221,7 @@ def begun(cluster: Cluster) -> int:
 
 def own_attempts(id: str, evidence: Evidence) -> int:
     """How many attempts at a message came to an end or ended by its own doing, not with a neighbour's crash."""
-    ended = {note.turn for note in evidence.noted if note.event != "begin"}
+    ended = {note.turn for note in evidence.noted if note.over}
     crashes = [
         note for note in evidence.noted if note.event == "begin" and evidence.accepted[note.message].poison == "crash"
     ]

@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tests.faults.checks import check
+from tests.faults.databases import Disk, Ground, through
 from tests.faults.evidence import Evidence, gather, residue, stuck, waiting
 from tests.faults.load import Plan, Senders, Sent
-from tests.faults.nemesis import ROLES, Nemesis, plan_strikes
-from tests.support.cluster import SECRET, Cluster, Process, log_tail, open_cluster, until
+from tests.faults.nemesis import Nemesis
+from tests.faults.plan import NO_FAULTS, Faults, plan_strikes
+from tests.faults.recovery import after_child_crashes, after_kills, back_to_speed, throughput
+from tests.support.cluster import SECRET, Cluster, log_tail, open_cluster, until
 from tests.support.platform import Trouble, no_trouble, open_platform
+from tests.support.proxy import Proxy
+from tests.support.valkeys import Valkeys
 
-REST_SECONDS = (
-    150.0  # how long everything may take to end after the last fault; a slow machine needs it, a stuck key outlasts it
-)
+# How long everything may take to end after the last fault: a slow machine needs it, a stuck key outlasts it.
+REST_SECONDS = 150.0
+ROUNDS = 60  # of further load, at most, until every failpoint has been reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +35,17 @@ class Trial:
     messages: int
     keys: int
     seconds: float
+    faults: Faults = NO_FAULTS
+    quiet_seconds: float = 0.0  # without faults, at the beginning and at the end of the load
     zipf: float = 0.0
     receivers: int = 2
     workers: int = 3
     housekeepers: int = 1
-    kills: int = 0
-    pauses: int = 0
-    flushes: int = 0
-    restarts: int = 0
-    stops: int = 0
-    kill_roles: tuple[str, ...] = ROLES
     duplicate_share: float = 0.02
     poison: tuple[str, ...] = ()
     poison_share: float = 0.0
+    mishaps: tuple[str, ...] = ()
+    mishap_share: float = 0.0
     idempotent: bool = True
     trouble: Trouble = no_trouble
     lease_seconds: float = 2.0
@@ -54,23 +58,47 @@ class Trial:
             "heartbeat_seconds": self.lease_seconds / 4,
             "sweep_seconds": 1.0,
             "backoff_seconds": 0.1,
+            "backoff_max_seconds": 5.0,
             "partitions": 4,
             "concurrency": 32,  # a killed worker takes that many turns with it
-            "max_attempts": 3 if self.poison_share else 12,
-            "delivery_max_attempts": 30,
+            "max_attempts": 3 if self.poison_share else 25,
+            "delivery_max_attempts": 100,
+            "turn_timeout_seconds": 3.0 if self.mishaps else 300.0,
             "webhook__callback_timeout_seconds": 5.0,
             **self.settings,
         }
 
+    def plan(self) -> Plan:
+        return Plan(
+            self.seed,
+            self.messages,
+            self.keys,
+            seconds=self.seconds,
+            zipf=self.zipf,
+            poison=self.poison,
+            poison_share=self.poison_share,
+            mishaps=self.mishaps,
+            mishap_share=self.mishap_share,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """All times are in seconds and sorted."""
+
     trial: Trial
+    database: str
     sent: Sent
     evidence: Evidence
     broken: dict[str, list[str]]
     faults: dict[str, int]
-    recoveries: list[float]  # seconds from a worker's death to the next commit of each key whose turn it ran
+    skipped: dict[str, int]
+    fired: list[tuple[str, str]]  # failpoints, each with what it did
+    recoveries: list[float]  # from a worker's death to the next commit of each key whose turn it ran
+    recoveries_once: list[float]  # the same, of keys that lost no second worker meanwhile
+    child_recoveries: list[float]  # from the death of a turn's own process to the key's next attempt
+    speed_recoveries: list[float]  # from Redis' return to 90 % of the throughput before
+    throughput: tuple[float, float]  # commits per second in the quiet before the faults and after them
     counters: dict[str, float]
     seconds: float
     stall_seconds: float  # the longest time that this machine did not let us run
@@ -80,45 +108,87 @@ class Outcome:
         return not any(self.broken.values())
 
 
-async def run_trial(trial: Trial, directory: Path, database_url: str) -> Outcome:
+async def run_trial(trial: Trial, directory: Path, ground: Ground, disk: Disk | None = None) -> Outcome:
     """Run it to the end. Raises AssertionError, saying what is stuck, when it does not come to rest."""
-    async with (
-        open_platform(SECRET, idempotent=trial.idempotent, trouble=trial.trouble) as platform,
-        open_cluster(directory, database_url, platform.url, **trial.all_settings()) as cluster,
-        stall_clock() as stall,
-    ):
+    faults = trial.faults
+    async with AsyncExitStack() as opened:
+        platform = await opened.enter_async_context(
+            open_platform(SECRET, idempotent=trial.idempotent, trouble=trial.trouble)
+        )
+        valkeys = Valkeys(
+            (disk.directory if disk is not None else directory) / "valkey",
+            proxied=faults.network > 0,
+            replicated=faults.failovers > 0,
+        )
+        lines = {"Redis": valkeys.network}
+        callback_url = platform.url
+        if faults.network:
+            lines["the callback"] = Proxy(urlsplit(platform.url).port or 0)
+            await lines["the callback"].open()
+            opened.callback(lines["the callback"].close)
+            callback_url = through(lines["the callback"], platform.url)
+        if ground.network is not None:
+            lines["the database"] = ground.network
+        settings = trial.all_settings()
+        cluster = await opened.enter_async_context(
+            open_cluster(directory, ground.url, callback_url, valkeys, **settings)
+        )
+        stall = await opened.enter_async_context(stall_clock())
         await cluster.add("receive", trial.receivers)
         await cluster.add("work", trial.workers)
         await cluster.add("housekeep", trial.housekeepers)
         senders = Senders(cluster.ports(), seed=trial.seed, duplicate_share=trial.duplicate_share)
         strikes = plan_strikes(
-            trial.seed,
-            trial.seconds,
-            lease_seconds=trial.lease_seconds,
-            kills=trial.kills,
-            pauses=trial.pauses,
-            flushes=trial.flushes,
-            restarts=trial.restarts,
-            stops=trial.stops,
-            roles=trial.kill_roles,
+            trial.seed, trial.seconds, faults, lease_seconds=trial.lease_seconds, quiet=trial.quiet_seconds
         )
-        nemesis = Nemesis(cluster, strikes, trial.seed)
+        shortest, longest = faults.pause_leases
+        pause_seconds = (shortest * trial.lease_seconds, longest * trial.lease_seconds)
+        nemesis = Nemesis(cluster, platform, ground, disk, strikes, lines, pause_seconds, trial.seed)
         started = time.monotonic()
-        sent, _ = await asyncio.gather(senders.post(_plan(trial).make()), nemesis.run())
-        await quiescence(cluster, database_url)
+        sent, _ = await asyncio.gather(senders.post(trial.plan().make()), nemesis.run())
+        load_ended = time.monotonic()
+        await _reach_the_rest(nemesis, senders, trial.seed)
+        await quiescence(cluster, ground.straight_url)
         seconds = time.monotonic() - started
-        evidence = gather(sent.accepted, database_url, platform, cluster, leases_forgotten=trial.flushes > 0)
+        evidence = gather(sent.accepted, ground.straight_url, platform, cluster, leases_forgotten=faults.forget_leases)
+        quiet = trial.quiet_seconds
+        every, once = after_kills(cluster, evidence)
         return Outcome(
-            trial,
-            sent,
-            evidence,
-            check(evidence),
-            dict(sorted(nemesis.done.items())),
-            recoveries(cluster, evidence),
-            {name: cluster.metric(f"keyturn_{name}_total") for name in COUNTED},
-            seconds,
-            stall.longest,
+            trial=trial,
+            database=ground.kind,
+            sent=sent,
+            evidence=evidence,
+            broken=check(evidence),
+            faults=dict(sorted(nemesis.done.items())),
+            skipped=dict(nemesis.skipped),
+            fired=nemesis.fired(),
+            recoveries=every,
+            recoveries_once=once,
+            child_recoveries=after_child_crashes(cluster, evidence),
+            speed_recoveries=back_to_speed(evidence, nemesis.redis_away, load_ended),
+            throughput=(
+                throughput(evidence, started + quiet / 4, started + quiet),
+                throughput(evidence, started + trial.seconds - quiet * 3 / 4, started + trial.seconds),
+            )
+            if quiet
+            else (0.0, 0.0),
+            counters={name: cluster.metric(f"keyturn_{name}_total") for name in COUNTED},
+            seconds=seconds,
+            stall_seconds=stall.longest,
         )
+
+
+async def _reach_the_rest(nemesis: Nemesis, senders: Senders, seed: int) -> None:
+    """Go on sending, a little at a time, until every failpoint that is armed has gone off."""
+    for number in range(ROUNDS):
+        if not nemesis.unfired():
+            return
+        more = Plan(seed + number, 60, 60, seconds=1.0, names=f"more{number}-", mishaps=("raise=1",), mishap_share=0.2)
+        await senders.post(more.make())
+        await nemesis.provoke()
+        with suppress(AssertionError):
+            await until(lambda: not nemesis.unfired(), 3, "every failpoint has gone off")
+    raise AssertionError(f"nobody reached {sorted(nemesis.unfired())}")
 
 
 COUNTED = (
@@ -141,44 +211,6 @@ async def quiescence(cluster: Cluster, database_url: str, seconds: float = REST_
         raise AssertionError(f"{error}\n{stuck(database_url, cluster)}\n{log_tail(cluster)}") from None
     with suppress(AssertionError):  # what is still there afterwards is for the checker to name
         await until(lambda: not residue(cluster), 30, "nothing left in Redis", every=0.2)
-
-
-def recoveries(cluster: Cluster, evidence: Evidence) -> list[float]:
-    """For every key whose turn a worker was running when it was killed: how long until its next commit."""
-    wall_minus_monotonic = time.time() - time.monotonic()
-    commits: dict[str, list[float]] = {}
-    for turn in evidence.turns:
-        commits.setdefault(turn["session_key"], []).append(turn["committed_at"] / 1000 - wall_minus_monotonic)
-    times = []
-    for life in (life for life in cluster.lives if life.member.role == "work" and life.status == -9):
-        for key in running_when_killed(life, evidence):
-            after = [at for at in commits.get(key, []) if at > _end(life)]
-            if after:
-                times.append(min(after) - _end(life))
-    return sorted(times)
-
-
-def running_when_killed(life: Process, evidence: Evidence) -> set[str]:
-    mine = [note for note in evidence.noted if note.pid == life.pid and life.started_at <= note.at <= _end(life)]
-    ended = {note.turn for note in mine if note.event != "begin"}
-    return {note.key for note in mine if note.event == "begin" and note.turn not in ended}
-
-
-def _end(life: Process) -> float:
-    assert life.ended_at is not None
-    return life.ended_at
-
-
-def _plan(trial: Trial) -> Plan:
-    return Plan(
-        trial.seed,
-        trial.messages,
-        trial.keys,
-        seconds=trial.seconds,
-        zipf=trial.zipf,
-        poison=trial.poison,
-        poison_share=trial.poison_share,
-    )
 
 
 class Stall:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from itertools import product
 
 import pytest
