@@ -18,12 +18,13 @@ FIRST_MAILBOX_SEQ = 10**15  # the journal counts from 1; a mailbox that numbers 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The mail to run, or None when what waits has ended before; how many attempts the journal knows of; why it cannot be read, if so."""
+    """The mail to run, or None when what waits has ended before."""
 
     session: Session
     mail: Mail | None
-    attempts: int = 0
-    unreadable: str | None = None
+    attempts: int = 0  # that the journal knows of
+    unreadable: str | None = None  # why it cannot be read, if so
+    lacking: bytes | None = None  # what the mailbox should hold of it and does not
 
 
 async def open_mail(key: str, waiting: Waiting, session: Session | None, store: Store) -> Opened:
@@ -57,8 +58,9 @@ async def _from_journal(key: str, waiting: Waiting, session: Session, store: Sto
     if not rows or rows[0].seq > waiting.seq:  # what waits is no longer pending
         return Opened(session, None)
     row = rows[0]
+    lacking = row.payload.encode() if row.seq < waiting.seq else None
     try:
-        return Opened(session, Mail(row.seq, decode_inbound(row.payload)), row.attempts)
+        return Opened(session, Mail(row.seq, decode_inbound(row.payload)), row.attempts, lacking=lacking)
     except Malformed as error:
         return Opened(session, Mail(row.seq, _stand_in(row.id, key)), row.attempts, str(error))
 

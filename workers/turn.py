@@ -81,6 +81,8 @@ class KeyTurns:
         log.correlation.set(mail.inbound.id)
         if opened.unreadable is not None:
             return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), 0)
+        if opened.lacking is not None:  # at the head of the mailbox, its attempts are counted from one holder to the next
+            await self.pipe.turns.put(lease.key, mail.seq, opened.lacking)
         begun, failed = lease.attempts_before(mail.seq)
         before = max(begun, opened.attempts)
         if before >= limit * WORKERS_KILLED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import socket
 import subprocess
@@ -18,14 +19,17 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a child in a session of its own. On Linux it gets `dies_by` when this process ends, however it ends."""
 
+    parent = os.getpid()
     # Tied to the thread that forks: call this from the main thread.
-    return subprocess.Popen(command, start_new_session=True, preexec_fn=lambda: die_with_parent(dies_by), **options)
+    return subprocess.Popen(command, start_new_session=True, preexec_fn=lambda: die_with(parent, dies_by), **options)
 
 
-def die_with_parent(by: signal.Signals) -> None:
-    """From here on, this process gets `by` when its parent ends. Elsewhere than on Linux, nothing happens."""
+def die_with(parent: int, by: signal.Signals) -> None:
+    """From here on, this process gets `by` when its parent ends, or has. Elsewhere than on Linux, nothing happens."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
+        if os.getppid() != parent:  # it ended before it could be watched
+            os.kill(os.getpid(), by)
 
 
 def stop(process: subprocess.Popen[bytes], by: signal.Signals, wait_seconds: float) -> None:

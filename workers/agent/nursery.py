@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from shared.codec import decode_turn, encode_result
-from shared.embedded.child import die_with_parent
+from shared.embedded.child import die_with
 from shared.errors import Permanent, RateLimited
 from workers.agent import Agent, resolve
 
@@ -29,11 +29,12 @@ def main(path: str, agent_name: str, timeout_seconds: float) -> None:
     listening.bind(f"{path}.new")
     listening.listen(128)
     Path(f"{path}.new").rename(path)
+    me = os.getpid()
     while True:
         connection, _ = listening.accept()
         if os.fork() == 0:
             listening.close()
-            die_with_parent(signal.SIGKILL)
+            die_with(me, signal.SIGKILL)
             signal.alarm(int(timeout_seconds) + LATE_SECONDS)
             asyncio.run(_run_turn(agent, connection))
             os._exit(0)

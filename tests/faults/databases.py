@@ -1,0 +1,187 @@
+"""Where a run keeps its database, and how that can be taken away: stopped, locked, or on a disk that is full."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+from shared.embedded import child
+from shared.store.database import open_database
+from tests.support.outage import PostgresOutage
+from tests.support.proxy import Proxy
+
+HOLD_LOCK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
+connection.execute("BEGIN EXCLUSIVE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+DISK_BYTES = 128 << 20  # room for a run's files, little enough to be filled in a moment
+
+
+class Ground(Protocol):
+    """A migrated database. Processes go to `url`, which stays the same; the checker goes past every proxy."""
+
+    kind: str
+    outage: str  # what `away` does, in words
+    url: str
+    straight_url: str
+    network: Proxy | None
+
+    def away(self) -> AbstractAsyncContextManager[None]:
+        """Nobody can write to it until the block ends."""
+
+
+class SqliteGround:
+    kind = "sqlite"
+    outage = "SQLite locked by another process"
+    network: Proxy | None = None
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.url = self.straight_url = f"sqlite:///{file}"
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        command = [sys.executable, "-c", HOLD_LOCK, str(self._file)]
+        holder = child.start(command, dies_by=signal.SIGKILL, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert holder.stdin is not None and holder.stdout is not None
+        try:
+            await asyncio.to_thread(holder.stdout.readline)
+            yield
+        finally:
+            child.stop(holder, signal.SIGKILL, 5)
+            holder.stdin.close()
+            holder.stdout.close()
+
+
+class PostgresGround:
+    """A server of the run's own: other runs must not notice when it stops."""
+
+    kind = "postgres"
+    outage = "PostgreSQL stopped"
+
+    def __init__(self, server: PostgresOutage, network: Proxy | None) -> None:
+        self._server = server
+        self.network = network
+        self.straight_url = server.url
+        self.url = server.url if network is None else through(network, server.url)
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        self._server.stop()
+        try:
+            yield
+        finally:
+            self._server.start()
+
+
+class GuestGround:
+    """A database on a PostgreSQL that others use too: it stays where it is."""
+
+    kind = "postgres"
+    outage = "nothing"
+    network: Proxy | None = None
+
+    def __init__(self, url: str) -> None:
+        self.url = self.straight_url = url
+
+    def away(self) -> AbstractAsyncContextManager[None]:
+        raise AssertionError("others use this server")
+
+
+def ground_at(url: str) -> Ground:
+    """The database at a URL, with the schema in place."""
+    return SqliteGround(Path(url.removeprefix("sqlite:///"))) if url.startswith("sqlite:") else GuestGround(url)
+
+
+@asynccontextmanager
+async def open_ground(kind: str, directory: Path, *, proxied: bool = False) -> AsyncIterator[Ground]:
+    """A fresh database of either kind, with the schema in place."""
+    if kind == "sqlite":
+        file = SqliteGround(directory / "keyturn.db")
+        await migrate(file.url)
+        yield file
+        return
+    server = PostgresOutage()
+    network = Proxy(urlsplit(server.url).port or 0) if proxied else None
+    try:
+        await migrate(server.url)
+        if network is not None:
+            await network.open()
+        yield PostgresGround(server, network)
+    finally:
+        if network is not None:
+            network.close()
+        server.remove()
+
+
+async def migrate(url: str) -> None:
+    database = await open_database(url)
+    await database.migrate()
+    await database.close()
+
+
+def through(proxy: Proxy, url: str) -> str:
+    """The same URL by way of the proxy."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{proxy.port}")))
+
+
+class Disk:
+    """A small file system that can be filled."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """Nobody can write anything to it until the block ends."""
+        filler = self.directory / "filler"
+        for size in (1 << 16, 512):
+            with filler.open("ab", buffering=0) as file, _until_full():
+                while True:
+                    file.write(bytes(size))
+        try:
+            yield
+        finally:
+            filler.unlink()
+
+
+@contextmanager
+def small_disk() -> Iterator[Disk | None]:
+    """A tmpfs for as long as the block lasts; None where this machine does not let us mount one."""
+    with tempfile.TemporaryDirectory(prefix="keyturn-disk-") as name:
+        options = f"size={DISK_BYTES},mode=0700"
+        mounted = os.geteuid() == 0 and _run("mount", "-t", "tmpfs", "-o", options, "keyturn", name)
+        try:
+            yield Disk(Path(name)) if mounted else None
+        finally:
+            if mounted:
+                _run("umount", "--lazy", name)
+
+
+@contextmanager
+def _until_full() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+
+
+def _run(*command: str) -> bool:
+    with suppress(FileNotFoundError):
+        return subprocess.run(command, capture_output=True).returncode == 0
+    return False

@@ -1,0 +1,53 @@
+"""The failpoints of the product, found in its source, so that a new one is in every plan from the day it is written."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("producers", "shared", "workers")
+# What a stage does to the stores and to the outside. A file that does any of it has a failpoint at each side of it.
+OPERATIONS = frozenset(
+    {
+        "journal.accept",
+        "turns.put",
+        "deliveries.put",
+        "lane.start",
+        "lane.recover",
+        "lane.requeue",
+        "transcript.load",
+        "transcript.commit",
+        "outbox.sending",
+        "outbox.sent",
+        "sender.send",
+    }
+)
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield path.relative_to(ROOT), ast.parse(path.read_text())
+
+
+def points(tree: ast.Module) -> list[str]:
+    """The names that a module reaches, once for each place."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) == "reach"]
+    return [ast.literal_eval(call.args[0]) for call in calls]
+
+
+def operations(tree: ast.Module) -> set[str]:
+    """Which of the operations a module carries out."""
+    return {_name(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & OPERATIONS
+
+
+def _name(node: ast.expr) -> str:
+    """The last two words of `a.b.c`, or the one of a plain name."""
+    if isinstance(node, ast.Attribute):
+        return f"{_name(node.value).rpartition('.')[2]}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+POINTS = tuple(sorted(point for _, tree in modules() for point in points(tree)))

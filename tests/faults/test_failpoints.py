@@ -1,0 +1,110 @@
+"""Failpoints: where they have to be, and what each action does. That each of them was reached is for the runs to show."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shared import failpoints
+from shared.failpoints import ACTIONS, Injected, arm, fired
+from tests.faults.points import POINTS, ROOT, modules, operations, points
+
+# Every stage of a message's path, and the file that is this stage.
+STAGES = {
+    "accept": "producers/intake.py",
+    "start": "workers/rq_worker.py",
+    "load": "workers/opening.py",
+    "agent": "workers/turn.py",
+    "commit": "workers/turn.py",
+    "publish": "workers/turn.py",
+    "acknowledge": "shared/lane/lease.py",
+    "release": "shared/lane/lease.py",
+    "renew": "shared/lane/lane.py",
+    "deliver": "workers/delivery/deliver.py",
+    "housekeep": "workers/housekeeper.py",
+}
+FOUND = {str(path): points(tree) for path, tree in modules()}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_has_a_failpoint(stage: str) -> None:
+    assert [point for point in FOUND[STAGES[stage]] if point.startswith(f"{stage}.")]
+
+
+def test_a_file_that_moves_messages_has_a_failpoint() -> None:
+    moving = {str(path) for path, tree in modules() if operations(tree)}
+    commands = {path for path in moving if path.startswith("shared/cli/")}  # a person runs those, and sees how they end
+    assert {path for path in moving - commands if not FOUND[path]} == set()
+
+
+def test_each_failpoint_has_a_name_of_its_own_that_begins_with_its_stage() -> None:
+    assert [point for point, count in Counter(POINTS).items() if count > 1] == []
+    assert {point.partition(".")[0] for point in POINTS} == set(STAGES)
+
+
+def test_without_the_variable_reaching_a_failpoint_calls_nothing() -> None:
+    assert failpoints.VARIABLE not in os.environ
+    assert failpoints.reach.__code__.co_code == (lambda point: None).__code__.co_code
+
+
+def test_an_armed_failpoint_goes_off_as_often_as_it_was_armed(tmp_path: Path) -> None:
+    reach = _armed(tmp_path, failpoints.RAISE, times=2)
+    for _ in range(2):
+        with pytest.raises(Injected):
+            reach("commit.before")
+    reach("commit.before")
+    assert fired(tmp_path) == [("commit.before", "raise", os.getpid())] * 2
+
+
+def test_a_failpoint_that_is_not_armed_does_nothing(tmp_path: Path) -> None:
+    reach = _armed(tmp_path, failpoints.RAISE)
+    reach("commit.after")
+    assert fired(tmp_path) == []
+
+
+def test_a_chance_decides_when_it_goes_off_and_not_whether(tmp_path: Path) -> None:
+    arm(tmp_path, "commit.before", failpoints.RAISE, percent=5)
+    reach = failpoints._look(str(tmp_path))
+
+    def reach_for_ever() -> None:
+        while True:
+            reach("commit.before")
+
+    with pytest.raises(Injected):
+        reach_for_ever()
+    assert len(fired(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_each_action_does_what_its_name_says(action: str, tmp_path: Path) -> None:
+    arm(tmp_path, "commit.before", action)
+    program = "from shared.failpoints import reach; reach('commit.before'); print('went on')"
+    environment = os.environ | {failpoints.VARIABLE: str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        if action == failpoints.PAUSE:
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            process.send_signal(signal.SIGCONT)
+        output, errors = process.communicate()
+    assert (process.returncode, output, "Injected" in errors) == {
+        "kill": (-signal.SIGKILL, "", False),
+        "pause": (0, "went on\n", False),
+        "raise": (1, "", True),
+    }[action]
+    assert fired(tmp_path) == [("commit.before", action, process.pid)]
+
+
+def _armed(directory: Path, action: str, times: int = 1) -> Callable[[str], None]:
+    for number in range(times):
+        arm(directory, "commit.before", action, number=number)
+    return failpoints._look(str(directory))
