@@ -81,7 +81,7 @@ class KeyTurns:
         log.correlation.set(mail.inbound.id)
         if opened.unreadable is not None:
             return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), 0)
-        if opened.lacking is not None:  # at the head of the mailbox, its attempts are counted from one holder to the next
+        if opened.lacking is not None:  # only at the head of the mailbox are its attempts known to the next holder
             await self.pipe.turns.put(lease.key, mail.seq, opened.lacking)
         begun, failed = lease.attempts_before(mail.seq)
         before = max(begun, opened.attempts)
