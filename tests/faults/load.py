@@ -59,6 +59,7 @@ class Plan:
     poison_share: float = 0.0
     mishaps: Sequence[str] = ()  # words that hurt a first attempt or two, and no more
     mishap_share: float = 0.0
+    silent_share: float = 0.03  # of messages whose answer is not sent to the chat
     sleep_ms: int = 20
     names: str = "k"  # what chats are called, before their number
 
@@ -76,8 +77,10 @@ class Plan:
             n = len(made[chat]) + 1
             poison = self.poison[i // every % len(self.poison)] if every and i % every == every - 1 else ""
             words = [f"n={n}", f"sleep={rng.randint(0, self.sleep_ms)}"]
-            if rng.random() < 0.1:
-                words.append(rng.choice(("parts=2", "parts=3", "silent")))
+            if rng.random() < self.silent_share:
+                words.append("silent")
+            elif rng.random() < 0.07:
+                words.append(rng.choice(("parts=2", "parts=3")))
             if not poison and self.mishaps and rng.random() < self.mishap_share:
                 words.append(rng.choice(tuple(self.mishaps)))
             due = i * self.seconds / self.messages

@@ -71,7 +71,7 @@ def test_a_failpoint_that_is_not_armed_does_nothing(tmp_path: Path) -> None:
 
 def test_a_chance_decides_when_it_goes_off_and_not_whether(tmp_path: Path) -> None:
     arm(tmp_path, "commit.before", failpoints.RAISE, percent=5)
-    reach = failpoints._look(str(tmp_path))
+    reach = failpoints.looking(str(tmp_path))
 
     def reach_for_ever() -> None:
         while True:
@@ -107,4 +107,4 @@ def test_each_action_does_what_its_name_says(action: str, tmp_path: Path) -> Non
 def _armed(directory: Path, action: str, times: int = 1) -> Callable[[str], None]:
     for number in range(times):
         arm(directory, "commit.before", action, number=number)
-    return failpoints._look(str(directory))
+    return failpoints.looking(str(directory))

@@ -46,6 +46,7 @@ class Trial:
     poison_share: float = 0.0
     mishaps: tuple[str, ...] = ()
     mishap_share: float = 0.0
+    silent_share: float = 0.03
     idempotent: bool = True
     trouble: Trouble = no_trouble
     lease_seconds: float = 2.0
@@ -60,6 +61,7 @@ class Trial:
             "backoff_seconds": 0.1,
             "backoff_max_seconds": 5.0,
             "partitions": 4,
+            "history_messages": 20,
             "concurrency": 32,  # a killed worker takes that many turns with it
             "max_attempts": 3 if self.poison_share else 25,
             "delivery_max_attempts": 100,
@@ -79,6 +81,7 @@ class Trial:
             poison_share=self.poison_share,
             mishaps=self.mishaps,
             mishap_share=self.mishap_share,
+            silent_share=self.silent_share,
         )
 
 

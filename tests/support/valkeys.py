@@ -26,7 +26,7 @@ START_SECONDS = 60.0
 SAMPLE_SECONDS = 0.1
 REMEMBERED_SECONDS = 30.0  # how far back a tail can be cut
 LOST_AT_LEAST = 100  # writes that a failover has to lose
-LOSE_WITHIN_SECONDS = 10.0
+LOSE_WITHIN_SECONDS = 30.0
 
 
 class Server:
