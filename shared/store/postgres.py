@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,8 +20,9 @@ from shared.store.migrations import LEDGER, migrations
 
 POOL_SIZE = 8
 WAIT_SECONDS = 5.0
+CALL_SECONDS = 35.0  # longer than the server lets a statement run: then it is the network that does not answer
 TRIES = 5  # of a transaction that lost a deadlock or a serialisation race
-_LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, TimeoutError)
 _AWAY = (*_LOST, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)
 SAME_FOR_ALL = {"session_id", "session_key", "turn_id", "now"}  # in a list that hangs on its first statement, sent once
 _LOCK = 0x6B657974  # the advisory lock that keeps two migrations apart
@@ -29,6 +31,7 @@ _LOCK = 0x6B657974  # the advisory lock that keeps two migrations apart
 class Postgres:
     def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Row]]) -> None:
         self._pool = pool
+        self._checking: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, url: str) -> Postgres:
@@ -46,6 +49,10 @@ class Postgres:
                 "row_factory": dict_row,
                 "prepare_threshold": 1,
                 "connect_timeout": 3,
+                "keepalives_idle": 5,  # a server that is gone without a word is missed after some ten seconds
+                "keepalives_interval": 2,
+                "keepalives_count": 3,
+                "tcp_user_timeout": 10_000,
                 "application_name": "keyturn",
                 "options": "-c lock_timeout=10s -c statement_timeout=30s -c idle_in_transaction_session_timeout=30s",
             },
@@ -70,14 +77,14 @@ class Postgres:
                 if not left:
                     raise Unavailable("PostgreSQL: too much contention") from None
             except _AWAY as error:
-                raise _unavailable(error) from None
+                raise self._unavailable(error) from None
         raise AssertionError
 
     async def read(self, *steps: Step) -> list[list[Row]]:
         try:
             return await self._run(steps, transaction=False)
         except _AWAY as error:
-            raise _unavailable(error) from None
+            raise self._unavailable(error) from None
 
     async def migrate(self) -> list[str]:
         done = []
@@ -106,11 +113,23 @@ class Postgres:
         return [m.name for m in migrations("postgres") if m.name not in applied]
 
     async def close(self) -> None:
+        if self._checking is not None:
+            self._checking.cancel()
         await self._pool.close(timeout=2)
+
+    def _unavailable(self, error: Exception) -> Unavailable:
+        """Where one connection was lost, the others probably were: look now, so that no call has to find out for each."""
+        if isinstance(error, _LOST) and (self._checking is None or self._checking.done()):
+            self._checking = asyncio.create_task(self._check())
+        return _unavailable(error)
+
+    async def _check(self) -> None:
+        with suppress(Exception):
+            await self._pool.check()
 
     async def _run(self, steps: tuple[Step, ...], *, transaction: bool) -> list[list[Row]]:
         queries = _queries(steps) if transaction else [_queries((step,))[0] for step in steps]
-        async with self._pool.connection() as connection:
+        async with asyncio.timeout(CALL_SECONDS), self._pool.connection() as connection:
             if len(queries) == 1:
                 cursors = [await connection.execute(*queries[0])]
             else:

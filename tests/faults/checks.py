@@ -95,7 +95,7 @@ def two_turns_at_once(evidence: Evidence) -> Iterator[str]:
                 open_turns.pop(note.turn, None)
                 continue
             for other in list(open_turns.values()):
-                if evidence.died_at.get(other.pid, note.at + 1) > note.at:
+                if evidence.died_at.get(other.worker, note.at + 1) > note.at:
                     yield f"{key}: {other} still ran at {note}"
             open_turns = {note.turn: note}
 

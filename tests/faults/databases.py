@@ -27,7 +27,8 @@ connection.execute("BEGIN EXCLUSIVE")
 print("locked", flush=True)
 sys.stdin.read()
 """
-DISK_BYTES = 128 << 20  # room for a run's files, little enough to be filled in a moment
+DISK_BYTES = 128 << 20  # room for the servers' files, little enough to be filled in a moment
+BYTES_PER_MESSAGE = 10_000  # in all tables, indexes and logs together
 
 
 class Ground(Protocol):
@@ -160,10 +161,10 @@ class Disk:
 
 
 @contextmanager
-def small_disk() -> Iterator[Disk | None]:
-    """A tmpfs for as long as the block lasts; None where this machine does not let us mount one."""
+def small_disk(messages: int) -> Iterator[Disk | None]:
+    """A tmpfs for a run with so many messages; None where this machine does not let us mount one."""
     with tempfile.TemporaryDirectory(prefix="keyturn-disk-") as name:
-        options = f"size={DISK_BYTES},mode=0700"
+        options = f"size={DISK_BYTES + messages * BYTES_PER_MESSAGE},mode=0700"
         mounted = os.geteuid() == 0 and _run("mount", "-t", "tmpfs", "-o", options, "keyturn", name)
         try:
             yield Disk(Path(name)) if mounted else None

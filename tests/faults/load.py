@@ -19,7 +19,7 @@ from shared import signing
 from shared.codec import message_id
 from tests.support.cluster import SECRET
 
-POST_SECONDS = 3.0  # a paused receiver does not answer: ask another
+POST_SECONDS = 2.0  # a paused receiver does not answer: ask another
 _KEY = signing.decode_secret(SecretStr(SECRET))
 
 
@@ -102,7 +102,9 @@ class Sent:
 class Senders:
     """Posts a plan. Repeats a share of it with the same id, as platforms do, perhaps to another receiver at once."""
 
-    def __init__(self, ports: Sequence[int], *, seed: int, duplicate_share: float = 0.0, connections: int = 32) -> None:
+    def __init__(
+        self, ports: Sequence[int], *, seed: int, duplicate_share: float = 0.0, connections: int = 128
+    ) -> None:
         self.sent = Sent()
         self._ports = ports
         self._rng = random.Random(seed)

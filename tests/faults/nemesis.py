@@ -79,7 +79,7 @@ class Nemesis:
     async def _pause(self, strike: Strike) -> None:
         process = await self._hit(strike.role, self.cluster.pause)
         self.done[f"SIGSTOP {strike.role}"] += 1
-        self._soon(self._resume(process, strike.seconds))
+        self._soon(self._resume(process, self._length(process, strike.seconds)))
 
     async def _stop(self, strike: Strike) -> None:
         self.done[f"SIGTERM {strike.role}"] += 1
@@ -98,7 +98,11 @@ class Nemesis:
         failpoints.arm(self.cluster.failpoints, point, action, number=self._armed.total())
 
     def _stopped(self, process: Process) -> None:
-        self._soon(self._resume(process, self._rng.uniform(*self.pause_seconds)))
+        self._soon(self._resume(process, self._length(process, self._rng.uniform(*self.pause_seconds))))
+
+    def _length(self, process: Process, seconds: float) -> float:
+        """How long a pause lasts: not for long where nobody of the role is left, or nothing at all would be tested."""
+        return seconds if self.cluster.of(process.member.role) else self.pause_seconds[0]
 
     async def _somebody(self, role: str) -> Member:
         while not (standing := self.cluster.of(role)):  # all of them are down or paused at the moment

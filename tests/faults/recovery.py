@@ -46,12 +46,11 @@ def after_kills(cluster: Cluster, evidence: Evidence) -> tuple[list[float], list
     return sorted(every), sorted(once)
 
 
-def after_child_crashes(cluster: Cluster, evidence: Evidence) -> list[float]:
+def after_child_crashes(evidence: Evidence) -> list[float]:
     """For every turn that took its own process down, and nothing else: how long until the key's next attempt or commit."""
-    workers = {life.pid for life in cluster.lives}
     made = commits(evidence)
     times = []
-    for crash in (note for note in evidence.noted if note.event == "crash" and note.pid not in workers):
+    for crash in (note for note in evidence.noted if note.event == "crash" and note.pid != note.worker):
         begins = [note.at for note in evidence.noted if note.key == crash.key and note.event == "begin"]
         next_ones = [at for at in [*begins, *(at for at, _ in made.get(crash.key, []))] if at > crash.at]
         if next_ones:
@@ -86,7 +85,7 @@ def throughput(evidence: Evidence, start: float, end: float) -> float:
 
 
 def running_when_killed(life: Process, evidence: Evidence) -> set[str]:
-    mine = [note for note in evidence.noted if note.pid == life.pid and life.started_at <= note.at <= died(life)]
+    mine = [note for note in evidence.noted if note.worker == life.pid and life.started_at <= note.at <= died(life)]
     over = {note.turn for note in mine if note.over}
     return {note.key for note in mine if note.event == "begin" and note.turn not in over}
 

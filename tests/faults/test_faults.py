@@ -100,7 +100,7 @@ async def test_nothing_is_lost_doubled_or_reordered_whatever_happens_to_the_serv
             clock_steps=4,
         ),
     )
-    with small_disk() as disk:
+    with small_disk(trial.messages) as disk:
         home = disk.directory if disk is not None else tmp_path
         async with open_ground(database, home, proxied=True) as ground:
             outcome = await run_trial(trial, tmp_path, ground, disk)
@@ -147,7 +147,7 @@ async def test_a_killed_workers_keys_go_on_elsewhere_within_the_lease_time_and_t
             evidence = gather(sent, database_url, platform, cluster, leases_forgotten=False)
         assert killed.ended_at is not None
         assert len(running_when_killed(killed, evidence)) == 20
-        begins = {note.key: note.at for note in evidence.noted if note.event == "begin" and note.pid != killed.pid}
+        begins = {note.key: note.at for note in evidence.noted if note.event == "begin" and note.worker != killed.pid}
         slowest = max(begins.values()) - killed.ended_at
         assert slowest <= lease_seconds + 2 + stall.longest
         assert check(evidence) == UNBROKEN
@@ -255,7 +255,7 @@ def own_attempts(id: str, evidence: Evidence) -> int:
     for note in evidence.noted:
         if note.message == id and note.event == "begin":
             guilty = [
-                crash for crash in crashes if crash.pid == note.pid and crash.message != id and crash.at >= note.at
+                crash for crash in crashes if crash.pid == note.worker and crash.message != id and crash.at >= note.at
             ]
             own += note.turn in ended or not guilty
     return own

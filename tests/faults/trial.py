@@ -167,7 +167,7 @@ async def run_trial(trial: Trial, directory: Path, ground: Ground, disk: Disk | 
             fired=nemesis.fired(),
             recoveries=every,
             recoveries_once=once,
-            child_recoveries=after_child_crashes(cluster, evidence),
+            child_recoveries=after_child_crashes(evidence),
             speed_recoveries=back_to_speed(evidence, nemesis.redis_away, load_ended),
             throughput=(
                 throughput(evidence, started + quiet / 4, started + quiet),

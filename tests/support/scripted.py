@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,7 @@ class Script:
 class ScriptedAgent:
     def __init__(self) -> None:
         self._pid = 0
+        self._worker = 0
         self._file = -1
 
     async def run(self, turn: Turn) -> Result:
@@ -94,12 +96,14 @@ class ScriptedAgent:
             return
         if self._pid != os.getpid():
             self._pid = os.getpid()
+            self._worker = _worker()
             path = Path(os.environ[LOG_VARIABLE]) / f"{self._pid}.jsonl"
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         line = {
             "event": event,
             "at": time.monotonic(),
             "pid": self._pid,
+            "worker": self._worker,
             "key": turn.session_key,
             "message": turn.mail[0].id,
             "turn": turn.id,
@@ -108,6 +112,13 @@ class ScriptedAgent:
         os.write(
             self._file, orjson.dumps({**line, "error": error} if error else line, option=orjson.OPT_APPEND_NEWLINE)
         )
+
+
+def _worker() -> int:
+    """The worker process that this turn dies with: this one, or the one that started the nursery that forked it."""
+    if not sys.argv[0].endswith("workers/agent/nursery.py"):
+        return os.getpid()
+    return int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 agent = ScriptedAgent()
@@ -120,6 +131,7 @@ class Noted:
     event: str  # begin, then end, failed or crash; none of them when the process was killed
     at: float  # CLOCK_MONOTONIC, the same for every process of this machine
     pid: int
+    worker: int  # the same, or the process of the worker that had this turn run apart
     key: str
     message: str
     turn: str

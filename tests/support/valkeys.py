@@ -50,7 +50,9 @@ class Server:
             "appendfsync everysec",
             'save ""',
             "maxmemory-policy noeviction",
+            "auto-aof-rewrite-min-size 16mb",  # small, whatever a long run writes
             "repl-diskless-sync-delay 0",
+            "replica-ignore-disk-write-errors yes",  # else a replica whose disk is full ends itself
             *([f"replicaof 127.0.0.1 {follow}"] if follow is not None else []),
         ]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -99,7 +101,9 @@ class Server:
                     return
             except redis.RedisError:
                 pass
-            assert time.monotonic() < deadline, f"Valkey has not {what}; see {self.directory}/valkey.log"
+            if time.monotonic() > deadline:
+                said = (self.directory / "valkey.log").read_text().splitlines()[-20:]
+                raise AssertionError("\n".join([f"Valkey has not {what}", *said]))
             await asyncio.sleep(0.01)
 
 
