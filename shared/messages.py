@@ -137,6 +137,8 @@ class Session:
     message_count: int
     done_seq: int
     history: tuple[Entry, ...]
+    updated_at: int = 0  # wall clock, ms: its last commit
+    facts: Mapping[str, str] = field(default_factory=dict)  # small named values; see shared/store/facts.py
 
 
 @dataclass(frozen=True, slots=True)

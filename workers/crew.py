@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from shared.pipeline import Pipeline
-from workers.agent import Agent, Punctual
+from workers.agent import Agent, Punctual, asks
 from workers.agent.apart import Apart
 from workers.delivery import open_senders
 from workers.delivery.deliver import Courier
@@ -29,6 +29,6 @@ async def open_crew(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[
     try:
         async with open_senders(pipe) as senders:
             agents = (TypingAgent(punctual, senders), TypingAgent(apart, senders))
-            yield Crew(pipe, Runner(pipe, *agents, worker), Courier(pipe, senders))
+            yield Crew(pipe, Runner(pipe, *agents, worker, asks(agent)), Courier(pipe, senders))
     finally:
         apart.close()

@@ -21,7 +21,7 @@ from shared.messages import Entry, Mail, Reply, Session, State, Turn
 from shared.pipeline import Pipeline
 from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
 from workers import commands
-from workers.agent import Agent
+from workers.agent import Agent, Asks
 from workers.delivery.parts import in_parts
 from workers.opening import Opened, open_mail
 
@@ -39,6 +39,7 @@ class Runner:
     agent: Agent
     apart: Agent  # the same agent, each turn in a process of its own
     worker: str
+    asks: Asks | None = None  # the model for questions aside, where the agent has one
 
 
 async def take_turns(lease: Lease, runner: Runner) -> None:
@@ -97,7 +98,7 @@ class KeyTurns:
         """A command is its key's turn: it waits its time and is committed like any other."""
         session, key = self.session, self.lease.key
         assert session is not None
-        done = await commands.run(commands.Call(name, args, mail.inbound, key, session, self.pipe.store))
+        done = await commands.run(commands.Call(name, args, mail.inbound, key, session, self.pipe, self.runner.asks))
         if isinstance(done, commands.Again):
             return await self._attempt(mail, attempt, agent, done)
         rows = (marks.command_row(marks.user_row(mail.inbound)), marks.command_row(Entry("assistant", done.text)))

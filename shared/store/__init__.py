@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shared.store.database import Database, Row, open_database, step
 from shared.store.dead import DeadLetters
+from shared.store.facts import Facts
 from shared.store.journal import Journal
 from shared.store.outbox import Outbox
 from shared.store.transcript import Transcript
@@ -16,6 +17,7 @@ class Store:
         self.database = database
         self.journal = Journal(database)
         self.transcript = Transcript(database, history_messages)
+        self.facts = Facts(database)
         self.outbox = Outbox(database)
         self.dead = DeadLetters(database)
 

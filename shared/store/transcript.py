@@ -7,7 +7,7 @@ that succeeded, in one transaction. Whoever loses the race leaves no trace.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -40,6 +40,15 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class Also:
+    """A further statement of a commit. It hangs on `{{ours}}`, knows the session's and the turn's ids, key and time, and
+    must not change the session's own row: PostgreSQL gets the commit as one statement, and that changes a row once."""
+
+    name: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """What a commit does to the session besides adding rows."""
 
@@ -47,6 +56,8 @@ class Change:
     inactive_from: int | None = None  # rows from here to the last one loaded leave the conversation, and stay on disk
     next_session_id: str | None = None  # this session ends, and the key talks to a new one
     end_reason: str | None = None
+    facts: Mapping[tuple[str, str], str | None] = field(default_factory=dict)  # (scope, name) -> value; None forgets
+    also: tuple[Also, ...] = ()  # statements of a feature's own
 
 
 NO_CHANGE = Change()
@@ -87,9 +98,10 @@ class Transcript:
 
     async def load(self, session_key: str, inbound_id: str) -> tuple[Session, Standing | None]:
         """The session of a key with the end of its transcript, and how an inbound stands. Costs the window, not the history."""
-        found, rows, standing = await self._database.read(
+        found, rows, facts, standing = await self._database.read(
             step("load_session", session_key=session_key),
             step("load_window", session_key=session_key, limit=self._window, before=LATEST),
+            step("load_facts", session_key=session_key),
             step("load_standing", id=inbound_id),
         )
         stands = Standing(**standing[0]) if standing else None
@@ -98,7 +110,10 @@ class Transcript:
         row = found[0]
         history = tuple(_entry(row) for row in reversed(rows))
         version, count = row["version"] or 0, row["message_count"] or 0
-        return Session(row["session_id"], version, count, row["done_seq"], history), stands
+        known = {fact["name"]: fact["value"] for fact in facts}
+        return Session(
+            row["session_id"], version, count, row["done_seq"], history, row["updated_at"] or 0, known
+        ), stands
 
     async def commit(
         self,
@@ -148,6 +163,14 @@ class Transcript:
                 "inbound_id": entry.inbound_id,
             }
             steps.append(step("commit_message", n=n, **row, **stamp))
+        for (scope, name), value in change.facts.items():
+            fact = {"scope": scope, "name": name}
+            steps.append(
+                step("commit_no_fact", **fact, **stamp)
+                if value is None
+                else step("commit_fact", value=storable(value), **fact, **stamp)
+            )
+        steps += (step(also.name, **also.values, **keyed) for also in change.also)
         turn = {"outcome": ending.state.value, "attempts": proof.attempts, "worker": proof.worker}
         times = {"claimed_at": proof.claimed_at, "started_at": proof.started_at}
         steps.append(step("commit_turn", **turn, **times, **keyed))
@@ -164,6 +187,8 @@ class Transcript:
             session.message_count + len(entries),
             max(session.done_seq, done_seq),
             history,
+            now,
+            session.facts,
         )
         outbox = tuple(rows[0]["id"] for rows in results[len(results) - len(parts) :])
         return Committed(moved, destination, outbox, changed=change != NO_CHANGE)

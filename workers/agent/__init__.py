@@ -6,7 +6,8 @@ import asyncio
 import importlib
 import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from shared.errors import ConfigurationError
@@ -19,6 +20,27 @@ if TYPE_CHECKING:
 class Agent(Protocol):
     async def run(self, turn: Turn) -> Result:
         """Answer the mail. Raise Permanent where trying again cannot help; any other error is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model said to one request, and what it cost (see `usage` in workers/agent/llm.py)."""
+
+    text: str
+    reasoning: str
+    usage: Mapping[str, Any]
+
+
+class Asks(Protocol):
+    """An agent that also answers questions aside: for titles, summaries, and what is worth remembering."""
+
+    async def ask(self, rows: Sequence[Entry], system_prompt: str) -> Answer:
+        """One request outside of any turn. Raises what `run` raises."""
+
+
+def asks(agent: Agent) -> Asks | None:
+    """The agent as one that can be asked aside; None where it has no model."""
+    return cast("Asks", agent) if hasattr(agent, "ask") else None
 
 
 class Punctual:

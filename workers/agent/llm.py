@@ -15,8 +15,7 @@ turn, `prompt` (input tokens of the last request), and `cost_usd` with `cost` = 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, timedelta
 from decimal import Decimal
 from typing import Any
@@ -30,6 +29,7 @@ from shared.context.tokens import estimate, replay_budget
 from shared.errors import ConfigurationError, Permanent, PipelineError, RateLimited, Transient
 from shared.messages import Entry, Reply, Result, Turn
 from shared.session_key import SessionKey
+from workers.agent import Answer
 
 try:
     from openai import DefaultAsyncHttpxClient
@@ -69,13 +69,6 @@ class TooLong(Refused):
 
     def __init__(self) -> None:
         super().__init__("the conversation is too long for the model", TOO_LONG_NOTICE)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    text: str
-    reasoning: str
-    usage: Mapping[str, Any]
 
 
 class LlmAgent:

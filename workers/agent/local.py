@@ -10,6 +10,7 @@ import asyncio
 import os
 import secrets
 import threading
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +20,8 @@ from pydantic import SecretStr
 
 from shared import settings
 from shared.errors import ConfigurationError
-from shared.messages import Result, Turn
+from shared.messages import Entry, Result, Turn
+from workers.agent import Answer
 from workers.agent.llm import LlmAgent
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -41,10 +43,16 @@ class LocalAgent:
 
     async def run(self, turn: Turn) -> Result:
         """Answer the mail. The first turn waits for the server, a second or two."""
+        return await (await self._started()).run(turn)
+
+    async def ask(self, rows: Sequence[Entry], system_prompt: str) -> Answer:
+        return await (await self._started()).ask(rows, system_prompt)
+
+    async def _started(self) -> LlmAgent:
         if self._agent is None:
             await asyncio.to_thread(self._start)
         assert self._agent is not None
-        return await self._agent.run(turn)
+        return self._agent
 
     def _start(self) -> None:
         with self._starting:

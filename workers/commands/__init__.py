@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from shared.messages import Entry, Inbound, Session
+from shared.pipeline import Pipeline
 from shared.store import Store
 from shared.store.transcript import NO_CHANGE, Change
+from workers.agent import Asks
 
 _COMMAND = re.compile(r"/([a-z][a-z0-9_-]{0,31})(?:@\w+)?(?:\s+(.*))?", re.IGNORECASE | re.DOTALL)
 
@@ -23,7 +25,12 @@ class Call:
     inbound: Inbound
     session_key: str
     session: Session
-    store: Store
+    pipe: Pipeline
+    asks: Asks | None = None  # the model for questions aside
+
+    @property
+    def store(self) -> Store:
+        return self.pipe.store
 
 
 @dataclass(frozen=True, slots=True)
