@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
@@ -30,7 +31,7 @@ from shared.redis_servers import Server
 from workers.crew import Crew
 from workers.jobs import ALLOWED
 
-POP_SECONDS = 2  # a blocking pop ends by itself, never by cancelling: that could strand a wake
+POP_SECONDS = 2  # a blocking pop ends by itself or by the server's word, never by cancelling: that could strand a wake
 CLAIM_LIMIT = 1  # mail per claim: each message is a turn of its own
 PUT_OFF = timedelta(seconds=1)  # for a key whose database does not answer
 RETRY_SECONDS = 0.5  # between tries while Redis is away
@@ -61,6 +62,7 @@ class KeyturnWorker(BaseWorker):
         self._running: dict[str, tuple[asyncio.Task[None], Running, Lease | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # also those that have not started their wake yet
         self._suspended = False
+        self._popping: set[int] = set()  # the connections of the fetchers, as the server numbers them
         # RQ and its readers must see a worker as alive for as long as its leases are.
         self.worker_ttl = max(10, int(self._settings.lease_seconds * 3))
         await self._register()
@@ -69,7 +71,7 @@ class KeyturnWorker(BaseWorker):
         await stopping.wait()
         for _ in fetchers:
             slots.release()  # one that waits for a slot behind long turns shall see the end too
-        await asyncio.gather(*fetchers)
+        await self._end_pops(fetchers)
         await self._drain()
         for task in background:
             task.cancel()
@@ -86,19 +88,25 @@ class KeyturnWorker(BaseWorker):
         """
         key = queue_key(queue)
         ends = cycle(("LEFT", "RIGHT"))
-        client = self._server.connect()
+        client = self._server.connect(single_connection_client=True)
+        number: int | None = None
         try:
             while not self._stopping.is_set():
                 await self._slots.acquire()
                 job_id: Any = None
                 try:
                     if not self._suspended and not self._stopping.is_set():
+                        if number is None:
+                            async with asyncio.timeout(POP_SECONDS):
+                                self._popping.add(number := await client.client_id())
                         async with asyncio.timeout(POP_SECONDS + 5):
                             job_id = await client.blmove(key, f"{key}:intermediate", POP_SECONDS, next(ends), "RIGHT")
                     else:
                         await asyncio.sleep(RETRY_SECONDS)
                 except Exception as error:  # whatever it was: a fetcher that ends leaves its partition to nobody
                     log.get().warning("queue not reachable", queue=queue, error=type(error).__name__)
+                    self._popping.discard(number or 0)
+                    number = None
                     await client.connection_pool.disconnect()
                     await asyncio.sleep(RETRY_SECONDS)
                 finally:
@@ -108,6 +116,15 @@ class KeyturnWorker(BaseWorker):
                     self._spawn(queue, job_id)
         finally:
             await client.aclose()
+
+    async def _end_pops(self, fetchers: Sequence[asyncio.Task[None]]) -> None:
+        """Wait for the fetchers to see the end; the server tells those that wait for a wake. If it may not, they time out."""
+        while any(not fetcher.done() for fetcher in fetchers):
+            with suppress(redis.RedisError, OSError, TimeoutError):
+                async with asyncio.timeout(POP_SECONDS):
+                    for number in tuple(self._popping):
+                        await self._server.client.client_unblock(number)
+            await asyncio.wait(fetchers, timeout=0.1)
 
     def _spawn(self, queue: str, job_id: bytes) -> None:
         task = asyncio.create_task(self._run(queue, job_id))
