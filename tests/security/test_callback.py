@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-import httpx
 import pytest
 from pydantic import SecretStr
 
@@ -18,7 +17,7 @@ from shared.settings import Webhook
 from tests.conftest import WEBHOOK_SECRET
 from tests.support.door import WAIT_SECONDS, Door, a_body, signed
 from tests.support.pipe import Rig
-from workers.delivery.webhook import LONGEST_WAIT, WebhookSender
+from workers.delivery.webhook import LONGEST_WAIT, WebhookSender, open_sender
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 PART = Part(1, "out_1", "agent:main:webhook:dm:c1", Source("webhook", "c1"), ("evt_1",), 1, 1, "hello")
@@ -69,8 +68,8 @@ def answering(status: str, *headers: str, body: bytes = b"") -> Answer:
 @asynccontextmanager
 async def sending(url: str, seconds: float = WAIT_SECONDS) -> AsyncIterator[WebhookSender]:
     settings = Webhook(secrets=(SecretStr(WEBHOOK_SECRET),), callback_url=url, callback_timeout_seconds=seconds)
-    async with httpx.AsyncClient(timeout=seconds, follow_redirects=False, trust_env=False) as client:
-        yield WebhookSender(client, settings)
+    async with open_sender(settings, 10) as sender:
+        yield sender
 
 
 @pytest.mark.parametrize("status", ["301", "302", "303", "307", "308"])

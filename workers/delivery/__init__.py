@@ -7,8 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from enum import Enum
 from typing import Protocol
 
-import httpx
-
 from shared.messages import Part, Receipt
 from shared.pipeline import Pipeline
 
@@ -31,20 +29,18 @@ class Sender(Protocol):
 async def open_senders(pipe: Pipeline) -> AsyncIterator[Mapping[str, Sender]]:
     """The senders that the settings allow, by platform."""
     from workers.delivery.followed import FollowedSender
-    from workers.delivery.telegram import open_sender as open_telegram
-    from workers.delivery.webhook import WebhookSender
 
     followed = FollowedSender(pipe.servers)
     senders: dict[str, Sender] = {"local": followed, "api": followed, "webhook": followed}
-    timeout = pipe.settings.webhook.callback_timeout_seconds
-    limits = httpx.Limits(max_connections=pipe.settings.concurrency, max_keepalive_connections=100)
-    async with (
-        httpx.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, trust_env=False) as client,
-        AsyncExitStack() as stack,
-    ):
+    at_once = pipe.settings.concurrency
+    async with AsyncExitStack() as stack:
         if pipe.settings.webhook.callback_url:
-            senders["webhook"] = WebhookSender(client, pipe.settings.webhook)
+            from workers.delivery.webhook import open_sender as open_webhook
+
+            senders["webhook"] = await stack.enter_async_context(open_webhook(pipe.settings.webhook, at_once))
         if pipe.settings.telegram.on:
-            telegram = open_telegram(pipe.settings.telegram, pipe.settings.concurrency)
+            from workers.delivery.telegram import open_sender as open_telegram
+
+            telegram = open_telegram(pipe.settings.telegram, at_once)
             senders["telegram"] = await stack.enter_async_context(telegram)
         yield senders

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from http.cookiejar import DefaultCookiePolicy
 
-import httpx
+import aiohttp
 import orjson
+from yarl import URL
 
 from shared import signing
 from shared.errors import Ambiguous, ConfigurationError, RateLimited, Transient, Undeliverable
@@ -29,12 +30,10 @@ ANSWER_BYTES, ANSWER_SECONDS = 64 * 1024, 1.0
 class WebhookSender:
     idempotency = Idempotency.NATIVE  # the receiver is told to dedupe by webhook-id
 
-    def __init__(self, client: httpx.AsyncClient, settings: Webhook) -> None:
+    def __init__(self, client: aiohttp.ClientSession, settings: Webhook) -> None:
         assert settings.callback_url is not None
         self._client = client
         self._url = _checked(settings.callback_url)
-        self._seconds = settings.callback_timeout_seconds
-        client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         self._key = signing.decode_secret(settings.secrets[0])
 
     async def send(self, part: Part) -> Receipt:
@@ -59,13 +58,11 @@ class WebhookSender:
             "webhook-signature": signing.sign(self._key, part.idempotency_key, now, body),
             "idempotency-key": part.idempotency_key,
         }
-        request = self._client.build_request("POST", self._url, content=body, headers=headers)
         try:
-            async with asyncio.timeout(self._seconds):  # httpx' own limits are for each read: a drip would have no end
-                response = await self._client.send(request, stream=True)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            response = await self._client.post(self._url, data=body, headers=headers, allow_redirects=False)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Transient(type(error).__name__) from None
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Ambiguous(type(error).__name__) from None
         try:
             return _receipt(response)
@@ -73,33 +70,46 @@ class WebhookSender:
             await _read_away(response)
 
 
-async def _read_away(response: httpx.Response) -> None:
+@asynccontextmanager
+async def open_sender(settings: Webhook, connections: int) -> AsyncIterator[WebhookSender]:
+    limit = aiohttp.ClientTimeout(total=settings.callback_timeout_seconds)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=connections),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=limit,
+        auto_decompress=False,  # a small answer may unpack to a huge one
+        headers={"user-agent": "keyturn"},
+    ) as client:
+        yield WebhookSender(client, settings)
+
+
+async def _read_away(response: aiohttp.ClientResponse) -> None:
     """The status was all that mattered. A short answer is read, so that the connection can be used again; others are cut off."""
     size = 0
     try:
-        with suppress(httpx.HTTPError, TimeoutError):
+        with suppress(aiohttp.ClientError, OSError, TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
-                async for chunk in response.aiter_raw():  # as it comes: a small answer may unpack to a huge one
+                while chunk := await response.content.readany():
                     size += len(chunk)
                     if size > ANSWER_BYTES:
-                        return
+                        break
     finally:
-        await response.aclose()
+        response.release()  # closes the connection unless all of the answer was read
 
 
-def _checked(url: str) -> httpx.URL:
+def _checked(url: str) -> URL:
     """The URL, if one can post there; its text is not repeated, because it may hold a password."""
     try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL:
-        parsed = httpx.URL("")
+        parsed = URL(url)
+    except ValueError:
+        parsed = URL("")
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ConfigurationError("WEBHOOK__CALLBACK_URL is not an http(s) address")
     return parsed
 
 
-def _receipt(response: httpx.Response) -> Receipt:
-    status = response.status_code
+def _receipt(response: aiohttp.ClientResponse) -> Receipt:
+    status = response.status
     if 200 <= status < 300:
         return Receipt()
     if status in (429, 503) and "retry-after" in response.headers:
