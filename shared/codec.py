@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -58,7 +59,7 @@ def decode_inbound(data: bytes | str) -> Inbound:
 
 
 def encode_turn(turn: Turn) -> bytes:
-    return _dumps({"v": WIRE_VERSION, "turn": turn})
+    return _dumps({"v": WIRE_VERSION, "turn": replace(turn, history=tuple(turn.history))})
 
 
 def decode_turn(data: bytes) -> Turn:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from shared.window import Window
 
 CHAT_TYPES = frozenset({"dm", "group", "channel", "thread", "other"})
 
@@ -136,7 +139,7 @@ class Session:
     version: int
     message_count: int
     done_seq: int
-    history: tuple[Entry, ...]
+    history: Window
     updated_at: int = 0  # wall clock, ms: its last commit
     facts: Mapping[str, str] = field(default_factory=dict)  # small named values; see shared/store/facts.py
 
@@ -148,7 +151,7 @@ class Turn:
     id: str
     session_key: str
     session_id: str
-    history: tuple[Entry, ...]
+    history: Sequence[Entry]
     mail: tuple[Inbound, ...]
     attempt: int = 1
 

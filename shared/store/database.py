@@ -21,6 +21,10 @@ Row = dict[str, Any]
 _SQL = Path(__file__).parent / "sql"
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _GIVES = re.compile(r"-- \[([a-z]+)\]")
+_WORDS = {  # what each calls a function that both have
+    "sqlite": {"json_list": "json_group_array", "json_row": "json_array"},
+    "postgres": {"json_list": "json_agg", "json_row": "json_build_array"},
+}
 _GIVEN = {
     "ours": "(SELECT version FROM sessions WHERE id = :session_id AND turn_id = :turn_id) AS ours",
     "buried": """(
@@ -51,8 +55,15 @@ class Statement:
 
     def for_postgres(self, place: Callable[[str], int]) -> str:
         """With PostgreSQL's own parameters, numbered by `place`; `{{name}}` is the name of an expression before it."""
-        numbered = _PARAMETER.sub(lambda match: f"${place(match[1])}", self.body)
+        numbered = _PARAMETER.sub(lambda match: f"${place(match[1])}", worded(self.body, "postgres"))
         return numbered.replace("{{", "").replace("}}", "")
+
+
+def worded(body: str, dialect: str) -> str:
+    """A statement in the words of one database."""
+    for word, name in _WORDS[dialect].items():
+        body = body.replace("{{" + word + "}}", name)
+    return body
 
 
 def _load(path: Path) -> Statement:
@@ -61,6 +72,7 @@ def _load(path: Path) -> Statement:
     sqlite = body = "\n".join(lines)
     for name, subselect in _GIVEN.items():
         sqlite = sqlite.replace("{{" + name + "}}", subselect)
+    sqlite = worded(sqlite, "sqlite")
     return Statement(path.stem, body, sqlite, gives[1] if gives else None, "RETURNING" in body)
 
 

@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from shared.clock import now_ms
 from shared.codec import encode_inbound, encode_text, storable
 from shared.errors import Superseded
 from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, State
 from shared.store.database import Database, Row, Step, step
 from shared.store.journal import first_session_id
+from shared.window import Window
 
 LATEST = 2**62  # a row number beyond all others
 
@@ -106,9 +105,9 @@ class Transcript:
         )
         stands = Standing(**standing[0]) if standing else None
         if not found:
-            return Session(first_session_id(session_key), 0, 0, 0, ()), stands
+            return Session(first_session_id(session_key), 0, 0, 0, Window(None, self._window)), stands
         row = found[0]
-        history = tuple(_entry(row) for row in reversed(rows))
+        history = Window(rows[0]["rows"], self._window)
         version, count = row["version"] or 0, row["message_count"] or 0
         known = {fact["name"]: fact["value"] for fact in facts}
         return Session(
@@ -180,13 +179,12 @@ class Transcript:
         results = await self._database.write(*steps)
         if not results[0]:
             raise Superseded(session_key)
-        history = (*session.history, *entries)[-self._window :] if self._window else ()
         moved = Session(
             session.id,
             session.version + 1,
             session.message_count + len(entries),
             max(session.done_seq, done_seq),
-            history,
+            session.history.and_then(entries),
             now,
             session.facts,
         )
@@ -198,11 +196,11 @@ class Transcript:
         [rows] = await self._database.read(step("last_user_row", session_id=session_id))
         return LastSaid(**rows[0]) if rows else None
 
-    async def window(self, session_key: str, before: int) -> tuple[Entry, ...]:
+    async def window(self, session_key: str, before: int) -> Window:
         """The end of the transcript as it stood before a given row."""
         query = step("load_window", session_key=session_key, limit=self._window, before=before)
         [rows] = await self._database.read(query)
-        return tuple(_entry(row) for row in reversed(rows))
+        return Window(rows[0]["rows"], self._window)
 
     async def recent(self, limit: int) -> list[Row]:
         [rows] = await self._database.read(step("sessions_recent", limit=limit))
@@ -223,10 +221,6 @@ class Transcript:
     async def turn(self, turn_id: str) -> Row | None:
         [rows] = await self._database.read(step("turn_by_id", turn_id=turn_id))
         return rows[0] if rows else None
-
-
-def _entry(row: Row) -> Entry:
-    return Entry(row["role"], row["text"], row["inbound_id"], orjson.loads(row["data"]) if row["data"] != "{}" else {})
 
 
 def _unjournaled(mail: Mail, settled: Mapping[str, Any], keyed: Mapping[str, Any]) -> Step:

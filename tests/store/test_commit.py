@@ -19,7 +19,7 @@ UNJOURNALED = 10**15 + 1
 
 async def test_a_new_key_has_an_empty_session_that_the_first_commit_opens(store: Store) -> None:
     fresh, standing = await store.transcript.load(key_of(), "in_unknown")
-    assert (fresh.version, fresh.message_count, fresh.done_seq, fresh.history, standing) == (0, 0, 0, (), None)
+    assert (fresh.version, fresh.message_count, fresh.done_seq, fresh.history.entries, standing) == (0, 0, 0, (), None)
     letter = await mail(store)
     known = await load(store)
     assert (known.id, known.version) == (fresh.id, 0)

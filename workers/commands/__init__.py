@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from shared.messages import Entry, Inbound, Session
@@ -46,7 +46,7 @@ class Again:
     """Run a turn on these words, with this history."""
 
     text: str
-    history: tuple[Entry, ...]
+    history: Sequence[Entry]
     change: Change
 
 

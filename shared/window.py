@@ -1,0 +1,54 @@
+"""The end of a transcript, as it was read. Rows become entries when somebody looks: most of what a turn loads, few turns need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import overload
+
+import orjson
+
+from shared.messages import Entry
+
+
+class Window(Sequence[Entry]):
+    """At most `limit` rows, oldest first: those in `text`, a JSON list of [role, text, data, inbound id], and those since."""
+
+    __slots__ = ("_entries", "_limit", "_since", "_text")
+
+    def __init__(self, text: str | None, limit: int, since: tuple[Entry, ...] = ()) -> None:
+        self._text = text
+        self._limit = limit
+        self._since = since
+        self._entries: tuple[Entry, ...] | None = None
+
+    def and_then(self, entries: Iterable[Entry]) -> Window:
+        """The window after these rows were added."""
+        return Window(self._text, self._limit, (*self._since, *entries))
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        if self._entries is None:
+            rows = orjson.loads(self._text) if self._text else ()
+            every = (*(_entry(*row) for row in reversed(rows)), *self._since)
+            self._entries = every[-self._limit :] if self._limit else ()
+        return self._entries
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Entry, ...]: ...
+    def __getitem__(self, index: int | slice) -> Entry | tuple[Entry, ...]:
+        return self.entries[index]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self.entries == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self.entries)
+
+
+def _entry(role: str, text: str, data: str, inbound_id: str | None) -> Entry:
+    return Entry(role, text, inbound_id, orjson.loads(data) if data != "{}" else {})
