@@ -1,13 +1,16 @@
-"""Fresh ids: unique, not secret. Twenty times cheaper than asking the system for randomness each time."""
+"""Fresh ids: unique, not secret, and those of one time beside each other, so that the newest rows share the last pages of an
+index. Twenty times cheaper than asking the system for randomness each time."""
 
 from __future__ import annotations
 
 import os
 import random
+import time
 
 _random = random.Random()  # our own: an agent may seed the module's
 os.register_at_fork(after_in_child=_random.seed)
 
 
 def fresh_id() -> str:
-    return f"{_random.getrandbits(128):032x}"
+    """Twelve digits of time (ms) and twenty of chance, all hexadecimal."""
+    return f"{time.time_ns() // 1_000_000:012x}{_random.getrandbits(80):020x}"
