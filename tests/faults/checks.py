@@ -168,6 +168,7 @@ CHECKS: dict[str, Check] = {
     "dead letters": dead_letters,
     "left in Redis": left_in_redis,
 }
+UNBROKEN: dict[str, list[str]] = {name: [] for name in CHECKS}  # what `check` finds when nothing is wrong
 
 
 def check(evidence: Evidence) -> dict[str, list[str]]:
