@@ -1,7 +1,8 @@
 """SQLite: WAL, synchronous FULL, one writer thread per process with group commit, a reader thread beside it.
 
-What waits while a commit is being synced goes into the next one together, so many turns share one sync. Each call is a
-savepoint of its own: one that fails takes nothing of the others with it. After a crash, what `write` returned for is there.
+What waits while a commit is being synced goes into the next one together, so many turns share one sync. If one of them
+fails, all are rolled back and done again, each as a savepoint of its own: a call that fails takes nothing of the others with
+it. After a crash, what `write` returned for is there.
 """
 
 from __future__ import annotations
@@ -142,23 +143,25 @@ class _Thread:
             return
         _begin(connection)
         try:
-            for call in calls:
-                if len(calls) > 1:
-                    connection.execute("SAVEPOINT call")
-                if call.attempt(connection):
-                    if len(calls) > 1:
-                        connection.execute("RELEASE call")
-                elif len(calls) > 1:
-                    connection.execute("ROLLBACK TO call")
-                    connection.execute("RELEASE call")
-                else:
-                    connection.execute("ROLLBACK")
+            if not all(call.attempt(connection) for call in calls):
+                connection.execute("ROLLBACK")
+                if len(calls) == 1:
                     return
+                _begin(connection)
+                for call in calls:
+                    _attempt_alone(connection, call)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+
+def _attempt_alone(connection: sqlite3.Connection, call: _Call) -> None:
+    connection.execute("SAVEPOINT call")
+    if not call.attempt(connection):
+        connection.execute("ROLLBACK TO call")
+    connection.execute("RELEASE call")
 
 
 class _Call:
@@ -170,6 +173,7 @@ class _Call:
         self.error: BaseException | None = None
 
     def attempt(self, connection: sqlite3.Connection) -> bool:
+        self.error = None
         try:
             self.result = [connection.execute(s.statement.sqlite, s.values).fetchall() for s in self.steps]
         except sqlite3.IntegrityError as error:
