@@ -135,6 +135,10 @@ class Llm(BaseModel):
     """How much the model reads at once. Unset: as known for the model, or no limit of ours where it is not known."""
     timestamps: bool = False
     """Show the model when each message of a user was sent."""
+    models: Names = ()
+    """Further models that a conversation may be switched to with /model; same provider key and address. None: no switching."""
+    aside_model: str | None = None
+    """The model for questions aside: titles, summaries, memory. Unset, or when it fails: the one that answers."""
 
     @model_validator(mode="after")
     def _fits(self) -> Llm:
@@ -217,6 +221,10 @@ class Settings(BaseSettings):
     """User ids that may talk to the bot on every platform."""
     allow_all_users: bool = False
     """Everybody may talk to the bot where no list says otherwise."""
+    redact_pii: bool = False
+    """Prompts and log lines show ids of people and chats as keyed hashes, where nobody needs them to mention somebody."""
+    redact_key: SecretStr | None = None
+    """The key of those hashes, 16 bytes or more. Unset: made up once and kept in DATA_DIR; PostgreSQL needs it set."""
     webhook: Webhook = Webhook()
     api: Api = Api()
     telegram: Telegram = Telegram()
@@ -247,6 +255,10 @@ class Settings(BaseSettings):
             raise ValueError("API__ENABLED needs API__KEYS")
         if not all(key.get_secret_value() for key in self.api.keys):
             raise ValueError("API__KEYS: an empty key would let everybody in")
+        if self.redact_key is not None and len(self.redact_key.get_secret_value().encode()) < 16:
+            raise ValueError("REDACT_KEY has at least 16 bytes")
+        if self.redact_pii and self.redact_key is None and not self.database.startswith("sqlite:"):
+            raise ValueError("REDACT_PII needs REDACT_KEY here: all machines must hide an id the same way")
         return self
 
     @property
@@ -263,6 +275,17 @@ class Settings(BaseSettings):
         if self.database_url is not None:
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.sqlite_path}"
+
+    @property
+    def connected(self) -> tuple[str, ...]:
+        """The platforms that are on, sorted. The terminal always is."""
+        on = {
+            "api": bool(self.api.keys) and self.api.enabled is not False,
+            "local": True,
+            "telegram": self.telegram.on,
+            "webhook": bool(self.webhook.secrets) and self.webhook.enabled is not False,
+        }
+        return tuple(name for name in sorted(on) if on[name])
 
     def secret_values(self) -> tuple[str, ...]:
         """What must never be shown: every secret of every block, and of a URL the password in it."""

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from shared.pipeline import Pipeline
-from workers.agent import Agent, Punctual, asks
+from workers.agent import Agent, Punctual, asks, wants_context
 from workers.agent.apart import Apart
+from workers.context import Briefing
 from workers.delivery import open_senders
 from workers.delivery.deliver import Courier
 from workers.delivery.typing_indicator import TypingAgent
@@ -29,6 +30,7 @@ async def open_crew(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[
     try:
         async with open_senders(pipe) as senders:
             agents = (TypingAgent(punctual, senders), TypingAgent(apart, senders))
-            yield Crew(pipe, Runner(pipe, *agents, worker, asks(agent)), Courier(pipe, senders))
+            briefing = Briefing(pipe.settings, pipe.store) if wants_context(agent) else None
+            yield Crew(pipe, Runner(pipe, *agents, worker, asks(agent), briefing), Courier(pipe, senders))
     finally:
         apart.close()

@@ -22,6 +22,7 @@ from shared.pipeline import Pipeline
 from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
 from workers import commands
 from workers.agent import Agent, Asks
+from workers.context import MODEL, NOTHING, Briefing
 from workers.delivery.parts import in_parts
 from workers.opening import Opened, open_mail
 
@@ -40,6 +41,7 @@ class Runner:
     apart: Agent  # the same agent, each turn in a process of its own
     worker: str
     asks: Asks | None = None  # the model for questions aside, where the agent has one
+    briefing: Briefing | None = None  # what turns are told of where they run, where the agent wants it
 
 
 async def take_turns(lease: Lease, runner: Runner) -> None:
@@ -140,8 +142,11 @@ class KeyTurns:
         if attempt > 1:
             metrics.REDELIVERED.inc()
         turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt)
-        started_at = now_ms()
+        started_at, told = now_ms(), NOTHING
         try:
+            if self.runner.briefing is not None:
+                told = await self.runner.briefing.tell(lease.key, session, inbound)
+                turn = replace(turn, context=told.text, model=session.facts.get(MODEL, ""))
             with metrics.STAGE.labels("agent").time():
                 reach("agent.before")
                 result = await agent.run(turn)
@@ -157,6 +162,8 @@ class KeyTurns:
             return None
         except Exception as error:
             return await self._failed(mail, attempt, error)
+        if told.facts:
+            change = replace(change, facts={**change.facts, **told.facts})
         entries = (marks.user_row(inbound), *result.entries)
         proof = Proof(turn.id, self.runner.worker, attempt, self._claimed_at, started_at)
         try:
