@@ -24,6 +24,8 @@ from pydantic_settings import (
 from shared.errors import ConfigurationError
 
 PREFIX = "KEYTURN_"
+MAIN = "main"  # the agent that AGENT and LLM describe
+_AGENT_NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")  # as session keys have it
 _BOT_TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,200}")
 _BOT_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
@@ -147,6 +149,30 @@ class Llm(BaseModel):
         return self
 
 
+class NamedAgent(BaseModel):
+    """A further agent, with settings of its own. Nothing is taken over from the others."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    agent: str
+    """As AGENT."""
+    llm: Llm = Llm()
+    """As LLM."""
+
+
+class Rule(BaseModel):
+    """Whom a conversation is with. What is left out is no condition."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, coerce_numbers_to_str=True)
+
+    agent: str
+    """`main`, or one of AGENTS."""
+    platform: str | None = None
+    account: str | None = None
+    chat: str | None = None
+    user: str | None = None
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -203,6 +229,10 @@ class Settings(BaseSettings):
     """In threads too."""
     agent: str = "echo"
     """`echo`, `llm`, `local`, or `module:object`: a function str -> str, sync or async, or an object with `run(turn)`."""
+    agents: dict[str, NamedAgent] = {}
+    """Further agents by name, each with its own AGENT and LLM: `AGENTS__<NAME>__AGENT`, `AGENTS__<NAME>__LLM__MODEL`."""
+    routing: tuple[Rule, ...] = ()
+    """Who talks to which agent, a JSON list: `[{"platform": "telegram", "chat": "-100", "agent": "helper"}]`. First match wins."""
     max_body_bytes: int = Field(default=1_048_576, ge=1024)
     """A larger request is refused with 413."""
     body_timeout_seconds: float = Field(default=10, gt=0)
@@ -255,6 +285,10 @@ class Settings(BaseSettings):
             raise ValueError("API__ENABLED needs API__KEYS")
         if not all(key.get_secret_value() for key in self.api.keys):
             raise ValueError("API__KEYS: an empty key would let everybody in")
+        if bad := [name for name in self.agents if not _AGENT_NAME.fullmatch(name) or name == MAIN]:
+            raise ValueError(f"AGENTS: {bad[0]!r:.80} cannot be a name; it is a lower-case word other than {MAIN}")
+        if lost := [rule.agent for rule in self.routing if rule.agent not in (MAIN, *self.agents)]:
+            raise ValueError(f"ROUTING names {lost[0]!r:.80}, which is not one of AGENTS")
         if self.redact_key is not None and len(self.redact_key.get_secret_value().encode()) < 16:
             raise ValueError("REDACT_KEY has at least 16 bytes")
         if self.redact_pii and self.redact_key is None and not self.database.startswith("sqlite:"):
@@ -275,6 +309,12 @@ class Settings(BaseSettings):
         if self.database_url is not None:
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.sqlite_path}"
+
+    def for_agent(self, name: str) -> Settings:
+        """The settings as that agent has them."""
+        if name not in self.agents:
+            return self
+        return self.model_copy(update={"agent": self.agents[name].agent, "llm": self.agents[name].llm})
 
     @property
     def connected(self) -> tuple[str, ...]:
@@ -311,8 +351,8 @@ def _secrets_in(value: Any) -> Iterator[str]:
     elif isinstance(value, BaseModel):
         for name in type(value).model_fields:
             yield from _secrets_in(getattr(value, name))
-    elif isinstance(value, tuple):
-        for item in value:
+    elif isinstance(value, tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from _secrets_in(item)
 
 
@@ -336,4 +376,4 @@ def _is_known(name: str) -> bool:
     """Whether a variable names a setting; what a block holds is checked with the block."""
     field, nested, _ = name.lower().removeprefix(PREFIX.lower()).partition("__")
     known = Settings.model_fields.get(field)
-    return known is not None and (not nested or isinstance(known.default, BaseModel))
+    return known is not None and (not nested or isinstance(known.default, BaseModel | dict))

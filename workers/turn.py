@@ -7,7 +7,8 @@ the next holder finds committed and drops. Only the commit decides, and it succe
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from shared import log, metrics
@@ -19,9 +20,11 @@ from shared.ids import fresh_id
 from shared.lane import Lease
 from shared.messages import Entry, Mail, Reply, Session, State, Turn
 from shared.pipeline import Pipeline
+from shared.session_key import agent_of
+from shared.settings import MAIN
 from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
 from workers import commands
-from workers.agent import Agent, Asks
+from workers.agent import Agent, Asks, Missing
 from workers.compress import relieve
 from workers.context import MODEL, NOTHING, Briefing
 from workers.delivery.parts import in_parts
@@ -43,10 +46,19 @@ class Runner:
     worker: str
     asks: Asks | None = None  # the model for questions aside, where the agent has one
     briefing: Briefing | None = None  # what turns are told of where they run, where the agent wants it
+    others: Mapping[str, Runner] = field(default_factory=dict)  # for the keys of further agents, by name
+
+    def of(self, session_key: str) -> Runner:
+        """The runner of a key's agent. One that the settings no longer name answers nothing: another must not."""
+        name = agent_of(session_key)
+        if name == MAIN:
+            return self
+        return self.others.get(name) or Runner(self.pipe, Missing(name), Missing(name), self.worker)
 
 
 async def take_turns(lease: Lease, runner: Runner) -> None:
     """Run a key's waiting turns until it is idle, handed over or another's. Twice for the same mail commits once."""
+    runner = runner.of(lease.key)
     turns = KeyTurns(lease, runner)
     while lease.mail:
         waiting = lease.mail[0]

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from shared.errors import ConfigurationError
+from shared.errors import ConfigurationError, Permanent
 from shared.messages import Entry, Reply, Result, Turn
 
 if TYPE_CHECKING:
@@ -65,6 +65,16 @@ class Punctual:
     async def run(self, turn: Turn) -> Result:
         async with asyncio.timeout(self._timeout_seconds):
             return await self._agent.run(turn)
+
+
+class Missing:
+    """Stands for an agent that the settings no longer name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def run(self, turn: Turn) -> Result:
+        raise Permanent(f"there is no agent {self._name}", "The agent of this conversation is no longer here.")
 
 
 class FunctionAgent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shared.session_key import agent_of
 from shared.store.transcript import Change
 from workers.commands import Answer, Call, Command, register
 from workers.context import MODEL
@@ -10,8 +11,8 @@ _BACK = ("default", "reset")
 
 
 async def model(call: Call) -> Answer:
-    llm = call.pipe.settings.llm
-    usual, listed = llm.model or call.pipe.settings.agent, llm.models
+    settings = call.pipe.settings.for_agent(agent_of(call.session_key))
+    usual, listed = settings.llm.model or settings.agent, settings.llm.models
     if not call.args:
         kept = call.session.facts.get(MODEL, "")
         now = kept if kept in listed else usual
