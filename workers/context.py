@@ -61,7 +61,8 @@ async def homes(settings: Settings, store: Store) -> tuple[Home, ...]:
     for platform in settings.connected:
         block = getattr(settings, platform, None)
         if platform in kept:
-            found.append(Home(platform, **orjson.loads(kept[platform])))
+            home = orjson.loads(kept[platform])
+            found.append(Home(platform, home["chat"], home.get("name")))
         elif isinstance(block, Platform) and block.home_channel:
             found.append(Home(platform, block.home_channel))
     return tuple(found)
@@ -69,4 +70,5 @@ async def homes(settings: Settings, store: Store) -> tuple[Home, ...]:
 
 def home_fact(source: Source) -> tuple[tuple[str, str], str]:
     """The fact that makes a chat its platform's home channel."""
-    return (HOMES, source.platform), orjson.dumps({"chat": source.chat, "name": source.chat_name}).decode()
+    home = {"chat": source.chat, "name": source.chat_name, "thread": source.thread, "account": source.account}
+    return (HOMES, source.platform), orjson.dumps(home).decode()

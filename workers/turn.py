@@ -156,7 +156,7 @@ class KeyTurns:
             metrics.REDELIVERED.inc()
         started_at, told, note = now_ms(), NOTHING, ""
         try:
-            if self.runner.asks is not None and again is None:
+            if self.runner.asks is not None and self.runner.briefing is not None and again is None:
                 session, note = await self._relieved(mail, attempt, session)
                 history = session.history
             turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt)

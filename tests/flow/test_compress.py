@@ -174,6 +174,17 @@ async def test_U10_without_a_model_nothing_is_changed(rig: Rig) -> None:
     assert len(await active_rows(rig)) == 22
 
 
+async def test_an_agent_that_would_not_see_the_summary_is_not_compressed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await seed(rig, 10, prompt=120_000)
+    monkeypatch.setattr(LlmAgent, "wants_context", False)
+    async with talking(rig, context_tokens=128_000) as provider:
+        assert "Nothing was changed" in await say(rig, "/compress")
+        await say(rig, "hello")
+    assert summaries(provider) == [] and len(await active_rows(rig)) == 24
+
+
 async def test_U11_a_model_kept_for_asides_that_fails_is_a_note_and_no_warning(rig: Rig) -> None:
     await seed(rig, 10)
     async with talking(rig, openai.NO_SUCH_MODEL, aside_model="small") as provider:

@@ -44,7 +44,7 @@ def asks(agent: Agent) -> Asks | None:
     return cast("Asks", agent) if hasattr(agent, "ask") else None
 
 
-def wants_context(agent: Agent) -> bool:
+def wants_context(agent: Agent | Asks) -> bool:
     """Whether the agent uses `Turn.context`; building it for one that does not would be work for nothing."""
     return bool(getattr(agent, "wants_context", False))
 

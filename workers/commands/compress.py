@@ -7,6 +7,7 @@ import re
 
 from shared.errors import PipelineError, Unavailable
 from workers import compress as compressing
+from workers.agent import wants_context
 from workers.commands import Answer, Call, Command, register
 from workers.context import MODEL
 
@@ -17,6 +18,8 @@ async def compress(call: Call) -> Answer:
     """`here N` keeps the last N exchanges as they are; anything else is what the summary should keep in detail."""
     if call.asks is None:
         return Answer("There is no model here that could summarise. Nothing was changed.")
+    if not wants_context(call.asks):  # it would never see the summary
+        return Answer("The agent here takes no summaries. Nothing was changed.")
     here = _HERE.fullmatch(call.args)
     turns, topic = (int(here[1] or 1), "") if here else (None, call.args)
     model = call.session.facts.get(MODEL, "")
