@@ -11,6 +11,7 @@ from shared.failpoints import reach
 from shared.lane import Put
 from shared.messages import Inbound, State
 from shared.pipeline import Pipeline
+from shared.routing import agent_for
 from shared.session_key import SessionKey
 
 SEEN_TTL_S = 14 * 24 * 3600  # longer than any platform redelivers; only for durability = redis
@@ -31,6 +32,7 @@ async def accept(pipe: Pipeline, inbound: Inbound) -> Acceptance:
     """
     key = SessionKey.for_source(
         inbound.source,
+        agent=agent_for(inbound.source, pipe.settings),
         group_per_user=pipe.settings.group_sessions_per_user,
         thread_per_user=pipe.settings.thread_sessions_per_user,
     )

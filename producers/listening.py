@@ -14,6 +14,7 @@ from producers.telegram.listener import open_listener as open_telegram
 from shared import log
 from shared.errors import ConfigurationError
 from shared.pipeline import Pipeline, open_pipeline
+from shared.redaction import open_redaction
 from shared.settings import Settings
 
 
@@ -29,7 +30,7 @@ def listen(config: Settings, platform: str) -> None:
     """Listen until SIGTERM or SIGINT; what was being taken in is taken in first."""
     if platform not in LISTENERS:
         raise ConfigurationError(f"nothing to listen to on {platform}: choose from {', '.join(sorted(LISTENERS))}")
-    log.setup(config.log_level, f"listen {platform}", config.secret_values())
+    log.setup(config.log_level, f"listen {platform}", config.secret_values(), open_redaction(config))
     uvloop.run(_listen(config, platform))
 
 

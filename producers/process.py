@@ -17,6 +17,7 @@ from producers.connection import Connection, Resting
 from producers.web import build_app
 from shared import log
 from shared.pipeline import open_pipeline
+from shared.redaction import open_redaction
 from shared.settings import Settings
 
 DRAIN_SECONDS = 10
@@ -24,7 +25,7 @@ DRAIN_SECONDS = 10
 
 def receive(config: Settings, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; calls `ready` with the URL once requests are answered."""
-    log.setup(config.log_level, "receive", config.secret_values())
+    log.setup(config.log_level, "receive", config.secret_values(), open_redaction(config))
     listening = bind(host, port)
     uvloop.run(_serve(config, listening, ready))
 

@@ -51,8 +51,11 @@ def build_app(pipe: Pipeline) -> Starlette:
         return JSONResponse(description)
 
     routes.append(_route("/openapi.json", openapi))
-    if pipe.settings.telegram.on and pipe.settings.telegram.webhook_secret:  # Telegram's to describe, not ours
-        routes.append(_route("/webhooks/telegram", TelegramReceiver(pipe).receive, "POST"))
+    if pipe.settings.telegram.on:  # Telegram's to describe, not ours
+        for account, bot in pipe.settings.telegram.accounts.items():
+            if bot.webhook_secret:
+                path = f"/webhooks/telegram/{account}" if account else "/webhooks/telegram"
+                routes.append(_route(path, TelegramReceiver(pipe, account).receive, "POST"))
     handlers: dict[Any, Any] = {HTTPException: _no_route}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=_no_lifespan)
     app.state.stopping = asyncio.Event()  # set when open streams should end

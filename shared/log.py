@@ -12,11 +12,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import orjson
 import structlog
+
+if TYPE_CHECKING:
+    from shared.context.redact import Redaction
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _HIDDEN = "[hidden]"
@@ -29,14 +32,20 @@ _UNPRINTABLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufe
 correlation: ContextVar[str | None] = ContextVar("correlation", default=None)
 
 
-def setup(level: str, process: str, secrets: Iterable[str] = ()) -> None:
-    """Log to standard error from here on, as `process`. Other libraries' warnings come out in the same form."""
+def setup(level: str, process: str, secrets: Iterable[str] = (), redaction: Redaction | None = None) -> None:
+    """Log to standard error from here on, as `process`. Other libraries' warnings come out in the same form.
+
+    With a redaction, a line shows the ids of people and chats as keyed hashes: see shared/context/redact.py.
+    """
 
     def add_context(_: Any, __: str, event: Any) -> Any:
         event["process"] = process
         if (message := correlation.get()) is not None:
             event["message"] = message
         return event
+
+    def redact(_: Any, __: str, event: Any) -> Any:
+        return event if redaction is None else redaction.log_event(event)
 
     hide = hiding(secrets)
 
@@ -53,6 +62,7 @@ def setup(level: str, process: str, secrets: Iterable[str] = ()) -> None:
             structlog.processors.TimeStamper(fmt="iso"),
             add_context,
             structlog.processors.format_exc_info,
+            redact,
             structlog.processors.JSONRenderer(serializer=render),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),

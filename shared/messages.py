@@ -154,6 +154,8 @@ class Turn:
     history: Sequence[Entry]
     mail: tuple[Inbound, ...]
     attempt: int = 1
+    context: str = ""  # where the agent is and what it should know, for agents that want it: see workers/context.py
+    model: str = ""  # the model that this conversation was switched to; empty: the agent's own
 
 
 @dataclass(frozen=True, slots=True)

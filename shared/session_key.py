@@ -110,6 +110,11 @@ class SessionKey:
         return text
 
 
+def agent_of(text: str) -> str:
+    """The agent's name in the text form of a key, without reading the rest."""
+    return text.split(":", 2)[1] if text.startswith("agent:") else ""
+
+
 def seed_form(
     source: Source,
     *,

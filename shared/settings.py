@@ -24,7 +24,10 @@ from pydantic_settings import (
 from shared.errors import ConfigurationError
 
 PREFIX = "KEYTURN_"
+MAIN = "main"  # the agent that AGENT and LLM describe
+_AGENT_NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")  # as session keys have it
 _BOT_TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,200}")
+_ACCOUNT = re.compile(r"[a-z0-9_-]{1,64}")
 _BOT_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 
@@ -77,6 +80,19 @@ class Api(Platform):
     """Bearer keys. Unset: the API answers 401 to everybody."""
 
 
+class TelegramBot(BaseModel):
+    """A further Telegram bot. What it does not have is as in TELEGRAM."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    token: SecretStr
+    """As TELEGRAM__TOKEN."""
+    webhook_secret: Secrets = ()
+    """As TELEGRAM__WEBHOOK_SECRET; the updates of this bot come to /webhooks/telegram/<account>."""
+    api_url: str | None = None
+    """As TELEGRAM__API_URL."""
+
+
 class Telegram(Platform):
     """A Telegram bot. With a webhook secret it is told of updates, without one `keyturn listen telegram` asks for them."""
 
@@ -88,28 +104,49 @@ class Telegram(Platform):
     """Where the Bot API is: Telegram's, a Bot API server of your own, or a stand-in."""
     send_timeout_seconds: float = Field(default=30, gt=0)
     """How long a send may take before it counts as unanswered."""
+    bots: dict[str, TelegramBot] = {}
+    """Further bots by account: `TELEGRAM__BOTS__<ACCOUNT>__TOKEN`. A conversation belongs to the bot that it was begun with."""
 
     @model_validator(mode="after")
     def _fits(self) -> Telegram:
-        if self.token is not None and not _BOT_TOKEN.fullmatch(self.token.get_secret_value()):
-            raise ValueError("TELEGRAM__TOKEN is digits, a colon and a secret, as @BotFather gave it")
-        if self.token is None and (self.enabled or self.webhook_secret):
+        for account, bot in self.accounts.items():
+            assert bot.token is not None
+            if not _BOT_TOKEN.fullmatch(bot.token.get_secret_value()):
+                raise ValueError("TELEGRAM__TOKEN is digits, a colon and a secret, as @BotFather gave it")
+            if account and not _ACCOUNT.fullmatch(account):
+                raise ValueError("TELEGRAM__BOTS: an account is a lower-case word")
+        if len({bot.token for bot in self.accounts.values()}) < len(self.accounts):
+            raise ValueError("TELEGRAM__BOTS: two accounts have the same token")
+        if self.token is None and (self.webhook_secret or (self.enabled and not self.bots)):
             needy = "ENABLED" if self.enabled else "WEBHOOK_SECRET"
             raise ValueError(f"TELEGRAM__{needy} needs TELEGRAM__TOKEN: nothing could be answered")
-        if not all(_BOT_SECRET.fullmatch(secret.get_secret_value()) for secret in self.webhook_secret):
+        secrets = [*self.webhook_secret, *(secret for bot in self.bots.values() for secret in bot.webhook_secret)]
+        if not all(_BOT_SECRET.fullmatch(secret.get_secret_value()) for secret in secrets):
             raise ValueError("TELEGRAM__WEBHOOK_SECRET is 1 to 256 of A-Z, a-z, 0-9, _ and -, as Telegram demands")
-        if not self.api_url.startswith(("https://", "http://")):
+        if not all(url.startswith(("https://", "http://")) for url in self._api_urls()):
             raise ValueError("TELEGRAM__API_URL is an http(s) address")
         return self
 
+    def _api_urls(self) -> tuple[str, ...]:
+        return (self.api_url, *(bot.api_url for bot in self.bots.values() if bot.api_url is not None))
+
+    @property
+    def accounts(self) -> dict[str, Telegram]:
+        """The settings of each bot, by account. The one that TELEGRAM__TOKEN belongs to has no name."""
+        found = {"": self.model_copy(update={"bots": {}})} if self.token is not None else {}
+        for account, bot in self.bots.items():
+            own = {"token": bot.token, "webhook_secret": bot.webhook_secret, "bots": {}}
+            found[account] = self.model_copy(update={**own, "api_url": bot.api_url or self.api_url})
+        return found
+
     @property
     def on(self) -> bool:
-        return self.token is not None and self.enabled is not False
+        return (self.token is not None or bool(self.bots)) and self.enabled is not False
 
     @property
     def polls(self) -> bool:
-        """Whether updates are fetched rather than brought."""
-        return self.on and not self.webhook_secret
+        """Whether some bot's updates are fetched rather than brought."""
+        return self.on and not all(bot.webhook_secret for bot in self.accounts.values())
 
 
 class Llm(BaseModel):
@@ -135,12 +172,40 @@ class Llm(BaseModel):
     """How much the model reads at once. Unset: as known for the model, or no limit of ours where it is not known."""
     timestamps: bool = False
     """Show the model when each message of a user was sent."""
+    models: Names = ()
+    """Further models that a conversation may be switched to with /model; same provider key and address. None: no switching."""
+    aside_model: str | None = None
+    """The model for questions aside: titles, summaries, memory. Unset, or when it fails: the one that answers."""
 
     @model_validator(mode="after")
     def _fits(self) -> Llm:
         if self.base_url is not None and not self.base_url.startswith(("https://", "http://")):
             raise ValueError("LLM__BASE_URL is an http(s) address")
         return self
+
+
+class NamedAgent(BaseModel):
+    """A further agent, with settings of its own. Nothing is taken over from the others."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    agent: str
+    """As AGENT."""
+    llm: Llm = Llm()
+    """As LLM."""
+
+
+class Rule(BaseModel):
+    """Whom a conversation is with. What is left out is no condition."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, coerce_numbers_to_str=True)
+
+    agent: str
+    """`main`, or one of AGENTS."""
+    platform: str | None = None
+    account: str | None = None
+    chat: str | None = None
+    user: str | None = None
 
 
 class Settings(BaseSettings):
@@ -199,6 +264,10 @@ class Settings(BaseSettings):
     """In threads too."""
     agent: str = "echo"
     """`echo`, `llm`, `local`, or `module:object`: a function str -> str, sync or async, or an object with `run(turn)`."""
+    agents: dict[str, NamedAgent] = {}
+    """Further agents by name, each with its own AGENT and LLM: `AGENTS__<NAME>__AGENT`, `AGENTS__<NAME>__LLM__MODEL`."""
+    routing: tuple[Rule, ...] = ()
+    """Who talks to which agent, a JSON list: `[{"platform": "telegram", "chat": "-100", "agent": "helper"}]`. First match wins."""
     max_body_bytes: int = Field(default=1_048_576, ge=1024)
     """A larger request is refused with 413."""
     body_timeout_seconds: float = Field(default=10, gt=0)
@@ -217,6 +286,10 @@ class Settings(BaseSettings):
     """User ids that may talk to the bot on every platform."""
     allow_all_users: bool = False
     """Everybody may talk to the bot where no list says otherwise."""
+    redact_pii: bool = False
+    """Prompts and log lines show ids of people and chats as keyed hashes, where nobody needs them to mention somebody."""
+    redact_key: SecretStr | None = None
+    """The key of those hashes, 16 bytes or more. Unset: made up once and kept in DATA_DIR; PostgreSQL needs it set."""
     webhook: Webhook = Webhook()
     api: Api = Api()
     telegram: Telegram = Telegram()
@@ -247,6 +320,14 @@ class Settings(BaseSettings):
             raise ValueError("API__ENABLED needs API__KEYS")
         if not all(key.get_secret_value() for key in self.api.keys):
             raise ValueError("API__KEYS: an empty key would let everybody in")
+        if bad := [name for name in self.agents if not _AGENT_NAME.fullmatch(name) or name == MAIN]:
+            raise ValueError(f"AGENTS: {bad[0]!r:.80} cannot be a name; it is a lower-case word other than {MAIN}")
+        if lost := [rule.agent for rule in self.routing if rule.agent not in (MAIN, *self.agents)]:
+            raise ValueError(f"ROUTING names {lost[0]!r:.80}, which is not one of AGENTS")
+        if self.redact_key is not None and len(self.redact_key.get_secret_value().encode()) < 16:
+            raise ValueError("REDACT_KEY has at least 16 bytes")
+        if self.redact_pii and self.redact_key is None and not self.database.startswith("sqlite:"):
+            raise ValueError("REDACT_PII needs REDACT_KEY here: all machines must hide an id the same way")
         return self
 
     @property
@@ -263,6 +344,23 @@ class Settings(BaseSettings):
         if self.database_url is not None:
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.sqlite_path}"
+
+    def for_agent(self, name: str) -> Settings:
+        """The settings as that agent has them."""
+        if name not in self.agents:
+            return self
+        return self.model_copy(update={"agent": self.agents[name].agent, "llm": self.agents[name].llm})
+
+    @property
+    def connected(self) -> tuple[str, ...]:
+        """The platforms that are on, sorted. The terminal always is."""
+        on = {
+            "api": bool(self.api.keys) and self.api.enabled is not False,
+            "local": True,
+            "telegram": self.telegram.on,
+            "webhook": bool(self.webhook.secrets) and self.webhook.enabled is not False,
+        }
+        return tuple(name for name in sorted(on) if on[name])
 
     def secret_values(self) -> tuple[str, ...]:
         """What must never be shown: every secret of every block, and of a URL the password in it."""
@@ -288,8 +386,8 @@ def _secrets_in(value: Any) -> Iterator[str]:
     elif isinstance(value, BaseModel):
         for name in type(value).model_fields:
             yield from _secrets_in(getattr(value, name))
-    elif isinstance(value, tuple):
-        for item in value:
+    elif isinstance(value, tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from _secrets_in(item)
 
 
@@ -313,4 +411,4 @@ def _is_known(name: str) -> bool:
     """Whether a variable names a setting; what a block holds is checked with the block."""
     field, nested, _ = name.lower().removeprefix(PREFIX.lower()).partition("__")
     known = Settings.model_fields.get(field)
-    return known is not None and (not nested or isinstance(known.default, BaseModel))
+    return known is not None and (not nested or isinstance(known.default, BaseModel | dict))

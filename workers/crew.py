@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, replace
 
 from shared.pipeline import Pipeline
-from workers.agent import Agent, Punctual, asks
+from shared.settings import MAIN
+from workers.agent import Agent, Punctual, asks, resolve, wants_context
 from workers.agent.apart import Apart
-from workers.delivery import open_senders
+from workers.context import Briefing
+from workers.delivery import Sender, open_senders
 from workers.delivery.deliver import Courier
 from workers.delivery.typing_indicator import TypingAgent
 from workers.turn import Runner
@@ -24,11 +26,24 @@ class Crew:
 
 @asynccontextmanager
 async def open_crew(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[Crew]:
-    timeout_seconds = pipe.settings.turn_timeout_seconds
-    punctual, apart = Punctual(agent, timeout_seconds), Apart(pipe.settings.agent, timeout_seconds)
-    try:
+    """Everything that runs turns and deliveries: `agent` as main, and those that the settings name beside it."""
+    settings = pipe.settings
+    with ExitStack() as stack:
         async with open_senders(pipe) as senders:
-            agents = (TypingAgent(punctual, senders), TypingAgent(apart, senders))
-            yield Crew(pipe, Runner(pipe, *agents, worker, asks(agent)), Courier(pipe, senders))
-    finally:
-        apart.close()
+            others = {
+                name: _runner(pipe, name, resolve(block.agent, settings.for_agent(name)), worker, senders, stack)
+                for name, block in settings.agents.items()
+            }
+            main = _runner(pipe, MAIN, agent, worker, senders, stack)
+            yield Crew(pipe, replace(main, others=others), Courier(pipe, senders))
+
+
+def _runner(
+    pipe: Pipeline, name: str, agent: Agent, worker: str, senders: Mapping[str, Sender], stack: ExitStack
+) -> Runner:
+    timeout_seconds = pipe.settings.turn_timeout_seconds
+    apart = stack.enter_context(closing(Apart(pipe.settings.for_agent(name).agent, timeout_seconds, name)))
+    punctual = Punctual(agent, timeout_seconds)
+    briefing = Briefing(pipe.settings, pipe.store) if wants_context(agent) else None
+    agents = (TypingAgent(punctual, senders), TypingAgent(apart, senders))
+    return Runner(pipe, *agents, worker, asks(agent), briefing)

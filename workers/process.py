@@ -16,6 +16,7 @@ import uvloop
 from shared import keys, log, settings
 from shared.codec import Serializer
 from shared.pipeline import DELIVERIES, TURNS, Pipeline, open_pipeline
+from shared.redaction import open_redaction
 from shared.redis_servers import Server
 from shared.settings import Settings
 from workers.agent import resolve
@@ -27,14 +28,14 @@ LANES = (TURNS, DELIVERIES)
 
 def work(config: Settings, lanes: Sequence[str] = LANES) -> None:
     """Run turns and deliveries until SIGTERM or SIGINT, then drain."""
-    log.setup(config.log_level, "work", config.secret_values())
+    log.setup(config.log_level, "work", config.secret_values(), open_redaction(config))
     uvloop.run(_work(config, lanes))
 
 
 def work_queues(worker: KeyturnWorker) -> None:
     """Serve a worker that RQ's command line made: its queues only."""
     config = settings.load()
-    log.setup(config.log_level, "work", config.secret_values())
+    log.setup(config.log_level, "work", config.secret_values(), open_redaction(config))
     sys.path.insert(0, os.getcwd())
 
     async def main() -> None:

@@ -7,7 +7,8 @@ the next holder finds committed and drops. Only the commit decides, and it succe
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from shared import log, metrics
@@ -19,9 +20,13 @@ from shared.ids import fresh_id
 from shared.lane import Lease
 from shared.messages import Entry, Mail, Reply, Session, State, Turn
 from shared.pipeline import Pipeline
+from shared.session_key import agent_of
+from shared.settings import MAIN
 from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
 from workers import commands
-from workers.agent import Agent, Asks
+from workers.agent import Agent, Asks, Missing
+from workers.compress import relieve
+from workers.context import MODEL, NOTHING, Briefing
 from workers.delivery.parts import in_parts
 from workers.opening import Opened, open_mail
 
@@ -40,10 +45,20 @@ class Runner:
     apart: Agent  # the same agent, each turn in a process of its own
     worker: str
     asks: Asks | None = None  # the model for questions aside, where the agent has one
+    briefing: Briefing | None = None  # what turns are told of where they run, where the agent wants it
+    others: Mapping[str, Runner] = field(default_factory=dict)  # for the keys of further agents, by name
+
+    def of(self, session_key: str) -> Runner:
+        """The runner of a key's agent. One that the settings no longer name answers nothing: another must not."""
+        name = agent_of(session_key)
+        if name == MAIN:
+            return self
+        return self.others.get(name) or Runner(self.pipe, Missing(name), Missing(name), self.worker)
 
 
 async def take_turns(lease: Lease, runner: Runner) -> None:
     """Run a key's waiting turns until it is idle, handed over or another's. Twice for the same mail commits once."""
+    runner = runner.of(lease.key)
     turns = KeyTurns(lease, runner)
     while lease.mail:
         waiting = lease.mail[0]
@@ -139,9 +154,15 @@ class KeyTurns:
             return None
         if attempt > 1:
             metrics.REDELIVERED.inc()
-        turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt)
-        started_at = now_ms()
+        started_at, told, note = now_ms(), NOTHING, ""
         try:
+            if self.runner.asks is not None and self.runner.briefing is not None and again is None:
+                session, note = await self._relieved(mail, attempt, session)
+                history = session.history
+            turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt)
+            if self.runner.briefing is not None:
+                told = await self.runner.briefing.tell(lease.key, session, inbound)
+                turn = replace(turn, context=told.text, model=session.facts.get(MODEL, ""))
             with metrics.STAGE.labels("agent").time():
                 reach("agent.before")
                 result = await agent.run(turn)
@@ -155,12 +176,17 @@ class KeyTurns:
             log.get().warning("turn put off", key=lease.key, error=str(error))
             await lease.release(delay=self._backoff(1), spent=False)
             return None
+        except (Superseded, AlreadyDone):
+            raise
         except Exception as error:
             return await self._failed(mail, attempt, error)
+        replies = (*result.replies, Reply(note)) if note else result.replies
+        if told.facts:
+            change = replace(change, facts={**change.facts, **told.facts})
         entries = (marks.user_row(inbound), *result.entries)
         proof = Proof(turn.id, self.runner.worker, attempt, self._claimed_at, started_at)
         try:
-            committed = await self._commit(mail, entries, result.replies, Ending(), proof, change)
+            committed = await self._commit(mail, entries, replies, Ending(), proof, change)
         except (Superseded, AlreadyDone, Unavailable):
             raise
         except Exception as error:  # the agent's answer is nothing that can be kept
@@ -168,6 +194,19 @@ class KeyTurns:
         metrics.TURNS.labels("answered").inc()
         log.get().info("answered", key=lease.key, turn=turn.id, attempt=attempt, ms=now_ms() - started_at)
         return committed
+
+    async def _relieved(self, mail: Mail, attempt: int, session: Session) -> tuple[Session, str]:
+        """Make room before a turn that would not fit, in a commit of its own: a turn that fails after it keeps the room."""
+        asks, settings, started_at = self.runner.asks, self.pipe.settings, now_ms()
+        assert asks is not None
+        model, transcript = session.facts.get(MODEL, ""), self.pipe.store.transcript
+        relief = await relieve(self.pipe.store, session, asks, model, settings.turn_timeout_seconds)
+        if relief is None:
+            return session, ""
+        proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempt, self._claimed_at, started_at)
+        await transcript.commit(session, self.lease.key, (), (), (), Ending(), proof, relief.change)
+        self.session, _ = await transcript.load(self.lease.key, mail.inbound.id)
+        return self.session, relief.note
 
     async def _failed(self, mail: Mail, attempt: int, error: Exception) -> Committed | None:
         """Try again later without holding a worker, or set the message aside and go on with the next."""

@@ -7,8 +7,9 @@ duplicate. Pending updates are never dropped: the first poll begins where the la
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -32,21 +33,39 @@ REFUSED_PAUSE = 60.0
 
 
 @asynccontextmanager
-async def open_listener(pipe: Pipeline) -> AsyncIterator[Listener]:
+async def open_listener(pipe: Pipeline) -> AsyncIterator[Listeners]:
+    """A listener for every bot without a webhook; where all have one, for all: a webhook may be taken away again."""
     settings = pipe.settings.telegram
     if not settings.on:
         raise ConfigurationError("listen telegram: set KEYTURN_TELEGRAM__TOKEN")
-    async with open_bot_api(settings) as api:
-        yield Listener(pipe, api)
+    bots = settings.accounts
+    polled = [account for account, bot in bots.items() if not bot.webhook_secret] or list(bots)
+    async with AsyncExitStack() as stack:
+        apis = {account: await stack.enter_async_context(open_bot_api(bots[account])) for account in polled}
+        yield Listeners([Listener(pipe, api, account=account) for account, api in apis.items()])
+
+
+class Listeners:
+    """One per bot, side by side."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = listeners
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            for listener in self._listeners:
+                group.create_task(listener.run(stopping))
 
 
 class Listener:
-    def __init__(self, pipe: Pipeline, api: BotApi, *, poll_seconds: int = POLL_SECONDS) -> None:
-        assert pipe.settings.telegram.token is not None
+    def __init__(self, pipe: Pipeline, api: BotApi, *, poll_seconds: int = POLL_SECONDS, account: str = "") -> None:
+        token = pipe.settings.telegram.accounts[account].token
+        assert token is not None
         self._pipe = pipe
         self._api = api
         self._poll_seconds = poll_seconds
-        self._account = pipe.settings.telegram.token.get_secret_value().partition(":")[0]
+        self._account = account
+        self._bot_id = token.get_secret_value().partition(":")[0]
         self._me: Bot | None = None
         self._offset: int | None = None
         self._settled: set[int] = set()  # of the batch that is being taken: nothing is recorded twice
@@ -54,7 +73,7 @@ class Listener:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Poll until `stopping` is set, while no other process does for the same bot."""
-        settings, name = self._pipe.settings, keys.listener(PLATFORM, self._account)
+        settings, name = self._pipe.settings, keys.listener(PLATFORM, self._bot_id)
         server = self._pipe.servers.of_key(name)
         every = timedelta(seconds=settings.heartbeat_seconds)
         async with Leader(server, name, ttl=settings.lease, every=every) as leader:
@@ -67,7 +86,7 @@ class Listener:
     async def _poll(self, leader: Leader, stopping: asyncio.Event) -> float:
         """Fetch and take one batch; say how long to wait before the next. Only the fetching is ever cut short."""
         try:
-            bot = self._me = self._me or await self._api.me()
+            bot = self._me = self._me or replace(await self._api.me(), account=self._account)
             fetching = asyncio.ensure_future(self._api.updates(self._offset, self._poll_seconds))
             await _first(fetching, leader.lost.wait(), stopping.wait())
             if fetching.cancelled():

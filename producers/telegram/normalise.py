@@ -137,7 +137,7 @@ def _reply(message: dict[str, Any]) -> dict[str, Any] | None:
 def _topic(message: dict[str, Any]) -> str | None:
     """The topic's name, where the message happens to carry it."""
     try:
-        return name(message["reply_to_message"]["forum_topic_created"], "name")
+        return (name(message["reply_to_message"]["forum_topic_created"], "name") or "").strip() or None
     except (KeyError, TypeError, Malformed):
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,11 +21,15 @@ HEADER = "x-telegram-bot-api-secret-token"
 
 
 class TelegramReceiver:
-    def __init__(self, pipe: Pipeline) -> None:
+    """One bot's receiver."""
+
+    def __init__(self, pipe: Pipeline, account: str = "") -> None:
         self._pipe = pipe
+        self._account = account
+        self._settings = pipe.settings.telegram.accounts[account]
         self._me: Bot | None = None
         self._asking = asyncio.Lock()
-        self._secrets = [secret.get_secret_value().encode() for secret in pipe.settings.telegram.webhook_secret]
+        self._secrets = [secret.get_secret_value().encode() for secret in self._settings.webhook_secret]
 
     async def receive(self, request: Request) -> Response:
         """200 with nothing in it: a body would be taken for a method call whose outcome nobody hears of."""
@@ -50,8 +55,8 @@ class TelegramReceiver:
         try:
             async with self._asking:
                 if self._me is None:
-                    async with open_bot_api(self._pipe.settings.telegram) as api:
-                        self._me = await api.me()
+                    async with open_bot_api(self._settings) as api:
+                        self._me = replace(await api.me(), account=self._account)
                 return self._me
         except (Transient, Denied, Conflict) as error:
             raise Unavailable(str(error)) from None

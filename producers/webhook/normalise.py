@@ -54,7 +54,7 @@ def normalise(fields: dict[str, Any], platform: str, event_id: str, received_at:
         thread=_id(fields, "thread", "thread"),
         chat_name=_text(chat, "name", "chat.name", NAME_LIMIT),
         user_name=_text(user, "name", "user.name", NAME_LIMIT),
-        topic=_text(chat, "topic", "chat.topic", NAME_LIMIT),
+        topic=(_text(chat, "topic", "chat.topic", NAME_LIMIT) or "").strip() or None,
     )
     text = _text(fields, "text", "text", TEXT_LIMIT) or ""
     media = _media(fields.get("media"))

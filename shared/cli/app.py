@@ -93,11 +93,12 @@ def housekeep() -> None:
 
     from shared import log
     from shared.pipeline import open_pipeline
+    from shared.redaction import open_redaction
     from workers.housekeeper import Housekeeper
     from workers.process import stop_on_signals
 
     config = load()
-    log.setup(config.log_level, "housekeep", config.secret_values())
+    log.setup(config.log_level, "housekeep", config.secret_values(), open_redaction(config))
 
     async def keep() -> None:
         async with open_pipeline(config) as pipe:

@@ -20,6 +20,7 @@ from shared.embedded import child, running
 from shared.errors import ConfigurationError, MailboxFull, Unavailable
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline, open_pipeline
+from shared.routing import agent_for
 from shared.session_key import SessionKey
 from shared.settings import PREFIX, Settings
 
@@ -48,7 +49,7 @@ async def _talk(settings: Settings, name: str) -> None:
     user = os.environ.get("USER", "me")
     source = Source("local", name, user=user, user_name=user)
     async with open_pipeline(settings) as pipe:
-        key = str(SessionKey.for_source(source))
+        key = str(SessionKey.for_source(source, agent=agent_for(source, settings)))
         heard = _Heard(await _last_reply(pipe, key))
         printer = asyncio.create_task(_print_replies(pipe, key, heard))
         console.print("[dim]Type a message; an empty line or Ctrl-D ends.[/dim]")

@@ -19,6 +19,7 @@ from pydantic import SecretStr
 from shared import log
 from shared.embedded import child, running, valkey
 from shared.errors import ConfigurationError
+from shared.redaction import open_redaction
 from shared.settings import PREFIX, Settings
 from shared.store.database import open_database
 
@@ -49,7 +50,7 @@ class Up:
         settings = self._settings
         if (other := running.find(settings.data_dir)) is not None:
             raise ConfigurationError(f"already up in this directory: {other.url} (pid {other.pid})")
-        log.setup(settings.log_level, "up", settings.secret_values())
+        log.setup(settings.log_level, "up", settings.secret_values(), open_redaction(settings))
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)

@@ -19,7 +19,11 @@ PLATFORMS = frozenset({"telegram", "whatsapp", "signal"})
 _PREFIX = re.compile(r"[a-z]{1,16}:")
 _PHONE = re.compile(r"(?<![\w.+])\+\d{7,15}(?!\w)|(?<![\w.+])\d{7,20}@(?:s\.whatsapp\.net|c\.us|g\.us|lid)\b")
 _DESTINATION = re.compile(r"to:([a-z0-9_~-]+)(@[^:]*)?:(.+)")
-_KEYS, _DESTINATIONS = ("key", "session_key", "lane_key"), ("destination",)
+_NAMED = re.compile(
+    r"\b(?:agent|to):[\w~@.+!,;%=:-]+", re.ASCII
+)  # a session key or a destination in the midst of a text
+_PLATFORM = re.compile(r":([a-z0-9_~-]+)")
+_USERS, _CHATS = ("user", "user_alt"), ("chat", "to")  # fields of log lines that hold a bare id
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,13 @@ class Redaction:
 
     def session_key(self, text: str) -> str:
         """A session key that can be logged. What is no session key is redacted as text."""
+        return self._key(text) or self.text(text)
+
+    def _key(self, text: str) -> str | None:
         try:
             key = SessionKey.parse(text)
         except Malformed:
-            return self.text(text)
+            return None
         if key.platform not in PLATFORMS:
             return text
         hidden = {name: self.user(key.platform, id) for name in ("user", "user_alt") if (id := getattr(key, name))}
@@ -61,19 +68,31 @@ class Redaction:
         return f"to:{match[1]}{match[2] or ''}:{self.chat(match[1], match[3])}"
 
     def text(self, text: str) -> str:
-        """Free text without phone numbers and WhatsApp addresses."""
+        """Free text without phone numbers, WhatsApp addresses and the ids in session keys and destinations."""
+        if "agent:" in text or "to:" in text:
+            text = _NAMED.sub(lambda found: self._named(found[0]), text)
         return _PHONE.sub(lambda found: f"user_{self._hash(found[0])}", text)
 
-    def log_event(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of a log line with no id in them."""
-        return {name: self._field(name, value) if isinstance(value, str) else value for name, value in event.items()}
+    def _named(self, text: str) -> str:
+        """What cannot be read and names a platform whose ids are hidden is hidden whole."""
+        bare = text.rstrip(".,;:!")
+        if text.startswith("to:"):
+            if (match := _DESTINATION.fullmatch(bare)) is None or match[1] not in PLATFORMS:
+                return text
+            return self.destination(bare) + text[len(bare) :]
+        if (key := self._key(bare)) is not None:
+            return key + text[len(bare) :]
+        return f"agent:hidden_{self._hash(text)}" if PLATFORMS.intersection(_PLATFORM.findall(text)) else text
 
-    def _field(self, name: str, value: str) -> str:
-        if name in _KEYS and value.startswith("agent:"):
-            return self.session_key(value)
-        if name in (*_KEYS, *_DESTINATIONS) and value.startswith("to:"):
-            return self.destination(value)
-        return self.text(value)
+    def log_event(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a log line with no id in them. A bare id is one of a platform that hides them, unless it says so."""
+        keeps_ids = event.get("platform", "telegram") not in PLATFORMS
+        return {name: self._field(name, value, keeps_ids) for name, value in event.items()}
+
+    def _field(self, name: str, value: Any, keeps_ids: bool) -> Any:
+        if name in (*_USERS, *_CHATS) and value is not None and not keeps_ids:
+            return f"{'user' if name in _USERS else 'chat'}_{self._hash(str(value))}"
+        return self.text(value) if isinstance(value, str) else value
 
     def _hash(self, id: str) -> str:
         return blake2b(id.encode(errors="surrogatepass"), digest_size=6, key=self.key[:64]).hexdigest()

@@ -2,6 +2,12 @@
 
 | scope | name | value |
 |---|---|---|
+| a session's id | `goal` | JSON: objective, status and more; shared/context/runtime.py |
+| a session's id | `model` | the model that /model switched to: one of LLM__MODELS |
+| a session's id | `summary`, `consolidated` | what was summarised; the number of the last row in it: up to it all are inactive |
+| a session's id | `compress_failed` | JSON: how often in a row compressing by itself failed, and when to try again (ms) |
+| a session's id | `topic` | the name of the topic, which platforms give on some messages only |
+| `homes` | a platform | JSON: chat, name, thread and account of the home channel that /sethome chose |
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from shared.store.journal import first_session_id
 from shared.window import Window
 
 LATEST = 2**62  # a row number beyond all others
+ROWS_AT_ONCE = 2000  # that are read to be summarised
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,12 @@ class Transcript:
         [rows] = await self._database.read(query)
         return Window(rows[0]["rows"], self._window)
 
+    async def after(self, session_id: str, after: int, until: int) -> tuple[list[tuple[int, Entry]], bool]:
+        """The numbered rows of a conversation in a range, oldest first; and whether there are more than were read."""
+        values = {"session_id": session_id, "after": after, "until": until, "limit": ROWS_AT_ONCE + 1}
+        [rows] = await self._database.read(step("rows_to_compress", **values))
+        return [(row["n"], _entry(row)) for row in rows[:ROWS_AT_ONCE]], len(rows) > ROWS_AT_ONCE
+
     async def recent(self, limit: int) -> list[Row]:
         [rows] = await self._database.read(step("sessions_recent", limit=limit))
         return rows
@@ -245,7 +252,9 @@ def _dead(inbound: Inbound, ending: Ending, proof: Proof, keyed: Mapping[str, An
 
 
 def _parts(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str, Any]) -> tuple[str, list[Step]]:
-    """One outbox row per part. Replies go where the last of the mail came from."""
+    """One outbox row per part. Replies go where the last of the mail came from; a commit without mail has none."""
+    if not mail:
+        return "", []
     source = mail[-1].inbound.source
     destination = str(Destination(source.platform, source.account, source.chat))
     in_reply_to = [m.inbound.event_id for m in mail]

@@ -338,3 +338,22 @@ async def test_a_receiver_process_writes_one_line_of_json_per_refusal(settings: 
     text = (tmp_path / "log").read_text()
     for secret in (API_KEY, WEBHOOK_SECRET, settings.database, *settings.redis_urls(), "Traceback", "hello"):
         assert secret not in text
+
+
+async def test_H4_a_delivery_counts_once_and_only_signed_in_time_and_of_a_sane_size(door: Door, rig: Rig) -> None:
+    """Ours remembers deliveries for ever, and limits what waits in a chat and what an address may cost (SECURITY.md)."""
+    body = a_body()
+    assert (await door.post(body, signed(body))).status_code == 200
+    assert (await door.post(body, signed(body))).status_code == 200
+    await rig.run_turns()
+    assert await rig.transcript() == ["hello", "echo: hello"]
+    late = signed(body, "evt_2", ahead=-301)
+    large = a_body(text="x" * 1_100_000)
+    refused = [
+        await door.post(body, late),
+        await door.post(body, {**signed(body, "evt_3"), "webhook-signature": "v1,bm9uZQ=="}),
+        await door.post(body, {}),
+        await door.post(large, signed(large, "evt_4")),
+    ]
+    assert [answer.status_code for answer in refused] == [401, 401, 401, 413]
+    assert await rig.transcript() == ["hello", "echo: hello"]

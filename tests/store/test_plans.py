@@ -26,6 +26,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "outbox_destinations": {"after": "", "before": 10**15, "limit": 50},
     "session_by_key": {"session_key": key_of("7")},
     "messages_of_session": {"session_id": "ses_7", "limit": 50},
+    "rows_to_compress": {"session_id": "ses_7", "after": 10, "until": 40, "limit": 50},
 }
 # 400 conversations of 50 messages each; two in a hundred inbounds and parts are still open.
 FILL = (

@@ -17,7 +17,8 @@ from shared.lane.lane import Claim
 from shared.lane.wake import queue_key
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
-from workers.agent import Agent, FunctionAgent, echo
+from workers.agent import Agent, FunctionAgent, asks, echo, wants_context
+from workers.context import Briefing
 from workers.turn import Runner, take_turns
 
 _numbers = count(1)
@@ -77,7 +78,8 @@ class Rig:
         await take_turns(await self.lease(key), self.runner())
 
     def runner(self) -> Runner:
-        return Runner(self.pipe, self.agent, self.agent, "test")
+        briefing = Briefing(self.pipe.settings, self.pipe.store) if wants_context(self.agent) else None
+        return Runner(self.pipe, self.agent, self.agent, "test", asks(self.agent), briefing)
 
     async def expire_lease(self, lane: Lane, key: str) -> None:
         """As if the lease time had passed."""

@@ -56,6 +56,7 @@ class Trouble(Enum):
 @dataclass
 class FakeTelegram:
     url: str = ""
+    token: str = TOKEN
     calls: list[Call] = field(default_factory=list)
     shown: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # chat -> messages
     blocked: set[int] = field(default_factory=set)
@@ -112,7 +113,7 @@ class FakeTelegram:
 
     async def answer(self, request: Request) -> Response:
         token, method = request.path_params["token"], request.path_params["method"]
-        if token != TOKEN:
+        if token != self.token:
             return _refusal(Refused(401, "Unauthorized"))
         call = Call(time.monotonic(), method, await _fields(request))
         self.calls.append(call)
@@ -128,7 +129,7 @@ class FakeTelegram:
     async def _do(self, call: Call) -> Response:
         if call.method == "getMe":
             joins = {"can_join_groups": True, "can_read_all_group_messages": False, "supports_inline_queries": False}
-            return JSONResponse({"ok": True, "result": {**BOT, **joins}})
+            return JSONResponse({"ok": True, "result": {**BOT, "id": int(self.token.partition(":")[0]), **joins}})
         trouble = self.trouble.popleft() if self.trouble and call.method.startswith("sendM") else None
         if isinstance(trouble, Refused):
             raise trouble

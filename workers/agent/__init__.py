@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from shared.errors import ConfigurationError
+from shared.errors import ConfigurationError, Permanent
 from shared.messages import Entry, Reply, Result, Turn
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Answer:
     text: str
     reasoning: str
     usage: Mapping[str, Any]
+    instead_of: str = ""  # the model that was to answer and failed, where another did
 
 
 class Asks(Protocol):
@@ -43,6 +44,17 @@ def asks(agent: Agent) -> Asks | None:
     return cast("Asks", agent) if hasattr(agent, "ask") else None
 
 
+def wants_context(agent: Agent | Asks) -> bool:
+    """Whether the agent uses `Turn.context`; building it for one that does not would be work for nothing."""
+    return bool(getattr(agent, "wants_context", False))
+
+
+def context_tokens(agent: Asks | Agent, model: str = "") -> int | None:
+    """How much the agent's model reads at once, where that is known."""
+    known: Callable[[str], int | None] | None = getattr(agent, "context_tokens", None)
+    return known(model) if known is not None else None
+
+
 class Punctual:
     """An agent whose turns have a deadline: TimeoutError when one does not keep it."""
 
@@ -53,6 +65,16 @@ class Punctual:
     async def run(self, turn: Turn) -> Result:
         async with asyncio.timeout(self._timeout_seconds):
             return await self._agent.run(turn)
+
+
+class Missing:
+    """Stands for an agent that the settings no longer name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def run(self, turn: Turn) -> Result:
+        raise Permanent(f"there is no agent {self._name}", "The agent of this conversation is no longer here.")
 
 
 class FunctionAgent:
@@ -106,15 +128,18 @@ def resolve(name: str, config: Settings | None = None) -> Agent:
 
 def _model_agent(name: str, config: Settings | None) -> Agent:
     from shared import settings
+    from shared.redaction import open_redaction
 
-    llm = (config or settings.load()).llm
+    config = config or settings.load()
+    redaction = open_redaction(config)
+    marks_key = redaction.key[:64] if redaction is not None else b""
     if name == "llm":
         from workers.agent.llm import LlmAgent
 
-        return LlmAgent(llm)
+        return LlmAgent(config.llm, marks_key=marks_key)
     from workers.agent.local import LocalAgent
 
-    return LocalAgent(llm)
+    return LocalAgent(config.llm, marks_key=marks_key)
 
 
 async def in_thread(function: Callable[[str], str], text: str) -> str:

@@ -21,6 +21,7 @@ from shared.codec import decode_result, encode_turn
 from shared.embedded import child
 from shared.errors import Crashed, Permanent, RateLimited, Transient
 from shared.messages import Result, Turn
+from shared.settings import MAIN
 
 AT_ONCE = 32
 START_SECONDS = 30.0
@@ -29,8 +30,9 @@ START_SECONDS = 30.0
 class Apart:
     """An agent like the one it is named after. Nothing is started until it is first needed."""
 
-    def __init__(self, agent: str, timeout_seconds: float) -> None:
+    def __init__(self, agent: str, timeout_seconds: float, name: str = MAIN) -> None:
         self._agent = agent
+        self._name = name  # whose settings it has
         self._timeout_seconds = timeout_seconds
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._starting = asyncio.Lock()
@@ -82,7 +84,8 @@ class Apart:
             self._directory = tempfile.mkdtemp(prefix="keyturn-")  # only this user can enter it
         socket = Path(self._directory) / "socket"
         socket.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "workers.agent.nursery", str(socket), self._agent, str(self._timeout_seconds)]
+        told = [str(socket), self._agent, str(self._timeout_seconds), self._name]
+        command = [sys.executable, "-m", "workers.agent.nursery", *told]
         self._nursery = child.start(command, stdin=subprocess.DEVNULL)
         async with asyncio.timeout(START_SECONDS):
             while not socket.exists():

