@@ -16,7 +16,7 @@ from shared.errors import Superseded
 from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, State
 from shared.store.database import Database, Row, Step, step
 from shared.store.journal import first_session_id
-from shared.window import Window
+from shared.window import Window, entry
 
 LATEST = 2**62  # a row number beyond all others
 ROWS_AT_ONCE = 2000  # that are read to be summarised
@@ -207,7 +207,8 @@ class Transcript:
         """The numbered rows of a conversation in a range, oldest first; and whether there are more than were read."""
         values = {"session_id": session_id, "after": after, "until": until, "limit": ROWS_AT_ONCE + 1}
         [rows] = await self._database.read(step("rows_to_compress", **values))
-        return [(row["n"], _entry(row)) for row in rows[:ROWS_AT_ONCE]], len(rows) > ROWS_AT_ONCE
+        numbered = [(row.pop("n"), entry(**row)) for row in rows[:ROWS_AT_ONCE]]
+        return numbered, len(rows) > ROWS_AT_ONCE
 
     async def recent(self, limit: int) -> list[Row]:
         [rows] = await self._database.read(step("sessions_recent", limit=limit))
