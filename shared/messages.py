@@ -151,6 +151,8 @@ class Turn:
     history: tuple[Entry, ...]
     mail: tuple[Inbound, ...]
     attempt: int = 1
+    notes: tuple[str, ...] = ()  # what the agent is told beside the mail, in this turn only
+    memory: tuple[str, ...] = ()  # what is known from conversations before this one
 
 
 @dataclass(frozen=True, slots=True)

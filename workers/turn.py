@@ -7,7 +7,7 @@ the next holder finds committed and drops. Only the commit decides, and it succe
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from shared import log, metrics
@@ -23,6 +23,7 @@ from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
 from workers import commands
 from workers.agent import Agent, Asks
 from workers.delivery.parts import in_parts
+from workers.lifetime import Lifetime, ending, told
 from workers.opening import Opened, open_mail
 
 COMMIT_RETRY_SECONDS = 0.5
@@ -40,6 +41,10 @@ class Runner:
     apart: Agent  # the same agent, each turn in a process of its own
     worker: str
     asks: Asks | None = None  # the model for questions aside, where the agent has one
+    lifetime: Lifetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lifetime = Lifetime(self.pipe)
 
 
 async def take_turns(lease: Lease, runner: Runner) -> None:
@@ -71,19 +76,26 @@ class KeyTurns:
         self.runner = runner
         self.pipe = runner.pipe
         self.session: Session | None = None
+        self._seed: tuple[Entry, ...] = ()  # rows that the session begins with
         self._done = 0
         self._claimed_at = now_ms()
 
     async def take(self, opened: Opened) -> Committed | None:
-        """Run one turn to its commit. None: it failed and the key was given back, or the key is another's by now."""
+        """Run one turn to its commit. None: it failed and the key was given back, the key is another's by now, or the
+        session had ended by itself, and the mail is to be opened again in the one that follows."""
         lease, limit = self.lease, self.pipe.settings.max_attempts
         self.session, mail = opened.session, opened.mail
         assert mail is not None
         log.correlation.set(mail.inbound.id)
+        self._seed = ()
         if opened.unreadable is not None:
             return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), 0)
         if opened.lacking is not None:  # only at the head of the mailbox are its attempts known to the next holder
             await self.pipe.turns.put(lease.key, mail.seq, opened.lacking)
+        if (reason := self.runner.lifetime.over(opened.session, mail.inbound.source)) is not None:
+            await self._end_session(opened.session, reason)
+            return None
+        self._seed = await self.runner.lifetime.seed(opened.session, lease.key, mail.inbound.source)
         begun, failed = lease.attempts_before(mail.seq)
         before = max(begun, opened.attempts)
         if before >= limit * WORKERS_KILLED:
@@ -93,6 +105,14 @@ class KeyTurns:
         if (command := commands.parse(mail.inbound.text)) is not None:
             return await self._obey(mail, before + 1, agent, *command)
         return await self._attempt(mail, before + 1, agent)
+
+    async def _end_session(self, session: Session, reason: str) -> None:
+        """Let the key talk to a new session. No mail ends by this, and no model is asked."""
+        proof = Proof(f"turn_{fresh_id()}", self.runner.worker, 0, self._claimed_at, now_ms())
+        change, expired = ending(session, reason), Ending(State.EXPIRED)
+        await self.pipe.store.transcript.commit(session, self.lease.key, (), (), (), expired, proof, change)
+        self.session = None
+        log.get().info("session ended", key=self.lease.key, session=session.id, reason=reason)
 
     async def _obey(self, mail: Mail, attempt: int, agent: Agent, name: str, args: str) -> Committed | None:
         """A command is its key's turn: it waits its time and is committed like any other."""
@@ -133,13 +153,14 @@ class KeyTurns:
         lease, session = self.lease, self.session
         assert session is not None
         inbound = replace(mail.inbound, text=again.text) if again else mail.inbound
-        history, change = (again.history, again.change) if again else (session.history, NO_CHANGE)
+        history, change = (again.history, again.change) if again else ((*self._seed, *session.history), NO_CHANGE)
         if not await lease.begin(mail.seq):
             lease.lose()
             return None
         if attempt > 1:
             metrics.REDELIVERED.inc()
-        turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt)
+        notes, notices = self.runner.lifetime.notices(session, inbound.source)
+        turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt, notes)
         started_at = now_ms()
         try:
             with metrics.STAGE.labels("agent").time():
@@ -160,7 +181,8 @@ class KeyTurns:
         entries = (marks.user_row(inbound), *result.entries)
         proof = Proof(turn.id, self.runner.worker, attempt, self._claimed_at, started_at)
         try:
-            committed = await self._commit(mail, entries, result.replies, Ending(), proof, change)
+            replies = (*map(Reply, notices), *result.replies)
+            committed = await self._commit(mail, entries, replies, Ending(), proof, told(session, change))
         except (Superseded, AlreadyDone, Unavailable):
             raise
         except Exception as error:  # the agent's answer is nothing that can be kept
@@ -205,7 +227,7 @@ class KeyTurns:
         """Commit, waiting for a database that is away while the key is ours: the agent's work is not thrown away."""
         session, key = self.session, self.lease.key
         assert session is not None
-        replies = in_parts(mail.inbound.source.platform, replies)
+        entries, replies = (*self._seed, *entries), in_parts(mail.inbound.source.platform, replies)
         with metrics.STAGE.labels("commit").time():
             while True:
                 try:

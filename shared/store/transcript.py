@@ -252,6 +252,8 @@ def _dead(inbound: Inbound, ending: Ending, proof: Proof, keyed: Mapping[str, An
 
 def _parts(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str, Any]) -> tuple[str, list[Step]]:
     """One outbox row per part. Replies go where the last of the mail came from."""
+    if not mail:  # nobody is answered
+        return "", []
     source = mail[-1].inbound.source
     destination = str(Destination(source.platform, source.account, source.chat))
     in_reply_to = [m.inbound.event_id for m in mail]

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from shared import settings
 from shared.context.history import window
 from shared.context.marks import NAME, REASONING, SENDER, SENDER_ID, TOOL_CALL_ID, TOOL_CALLS, USAGE, user_row
+from shared.context.memory import remembered
 from shared.context.shared_thread import Said, Sender, is_shared, render
 from shared.context.tokens import estimate, replay_budget
 from shared.errors import ConfigurationError, Permanent, PipelineError, RateLimited, Transient
@@ -88,15 +89,18 @@ class LlmAgent:
         if is_shared(SessionKey.parse(turn.session_key)):
             entries = tuple(map(_signed, entries))
         times_in = UTC if self._config.timestamps else None
-        rows = window(entries, budget=self._budget, at_least=len(turn.mail), times_in=times_in)
+        notes = remembered(turn.memory)
+        instructions = "\n\n".join(filter(None, (self._config.system_prompt, notes)))
+        budget = self._budget and max(self._budget - estimate(notes), 1)
+        rows = window(entries, budget=budget, at_least=len(turn.mail), times_in=times_in)
         try:
-            answer = await self.ask(rows)
+            answer = await self.ask(_noted(rows, turn), instructions)
         except TooLong:
             if len(rows) <= len(turn.mail):
                 raise
             half = max(len(rows) // 2, 1)
-            rows = window(entries, cap=half, budget=self._budget, at_least=len(turn.mail), times_in=times_in)
-            answer = await self.ask(rows)
+            rows = window(entries, cap=half, budget=budget, at_least=len(turn.mail), times_in=times_in)
+            answer = await self.ask(_noted(rows, turn), instructions)
         data = {USAGE: answer.usage} | ({REASONING: answer.reasoning} if answer.reasoning else {})
         return Result((Entry("assistant", answer.text, data=data),), (Reply(answer.text),))
 
@@ -186,6 +190,14 @@ def _signed(entry: Entry) -> Entry:
         return entry
     sender = Sender.of(entry.data.get(SENDER), entry.data.get(SENDER_ID))
     return Entry(entry.role, render(Said(sender, entry.text)), entry.inbound_id, entry.data)
+
+
+def _noted(rows: Sequence[Entry], turn: Turn) -> Sequence[Entry]:
+    """The rows with what the model is told beside the mail, just before it. It comes from us and not from the user."""
+    if not turn.notes:
+        return rows
+    at = len(rows) - len(turn.mail)
+    return (*rows[:at], *(Entry("user", f"[Note of the system: {note}]") for note in turn.notes), *rows[at:])
 
 
 def _messages(rows: Sequence[Entry], instructions: str) -> list[ModelMessage]:
