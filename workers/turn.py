@@ -13,14 +13,16 @@ from datetime import timedelta
 from shared import log, metrics
 from shared.clock import now_ms
 from shared.context import marks
+from shared.context.memory import SHOWN, owner
 from shared.errors import AlreadyDone, Crashed, Permanent, RateLimited, Superseded, Unavailable
 from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane import Lease
-from shared.messages import Entry, Mail, Reply, Session, State, Turn
+from shared.messages import Entry, Inbound, Mail, Reply, Session, State, Turn
 from shared.pipeline import Pipeline
+from shared.session_key import SessionKey
 from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
-from workers import commands
+from workers import commands, flush
 from workers.agent import Agent, Asks
 from workers.delivery.parts import in_parts
 from workers.lifetime import Lifetime, ending, told
@@ -52,6 +54,10 @@ async def take_turns(lease: Lease, runner: Runner) -> None:
     turns = KeyTurns(lease, runner)
     while lease.mail:
         waiting = lease.mail[0]
+        if (ended := flush.read(waiting.payload)) is not None:
+            await flush.look_back(ended, lease.key, runner)
+            await lease.acknowledge([waiting.seq], limit=1)
+            continue
         try:
             opened = await open_mail(lease.key, waiting, turns.session, runner.pipe.store)
             if opened.mail is None:  # it ended before: only the acknowledgement was missing
@@ -160,7 +166,8 @@ class KeyTurns:
         if attempt > 1:
             metrics.REDELIVERED.inc()
         notes, notices = self.runner.lifetime.notices(session, inbound.source)
-        turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt, notes)
+        memory = await self._remembered(inbound)
+        turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt, notes, memory)
         started_at = now_ms()
         try:
             with metrics.STAGE.labels("agent").time():
@@ -190,6 +197,13 @@ class KeyTurns:
         metrics.TURNS.labels("answered").inc()
         log.get().info("answered", key=lease.key, turn=turn.id, attempt=attempt, ms=now_ms() - started_at)
         return committed
+
+    async def _remembered(self, inbound: Inbound) -> tuple[str, ...]:
+        """The notes that an agent with a model is shown; others cost no look."""
+        if self.runner.asks is None or not self.pipe.settings.memory.enabled:
+            return ()
+        whose = owner(SessionKey.parse(self.lease.key), marks.user_row(inbound).data.get(marks.SENDER_ID))
+        return tuple(note.text for note in await self.pipe.store.memory.of(whose, SHOWN))
 
     async def _failed(self, mail: Mail, attempt: int, error: Exception) -> Committed | None:
         """Try again later without holding a worker, or set the message aside and go on with the next."""

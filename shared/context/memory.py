@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shared.context.labels import inert, quoted
-from shared.context.marks import COMMAND, SEEDED
+from shared.context.marks import COMMAND, SEEDED, SENDER
 from shared.context.shared_thread import is_shared
 from shared.messages import Entry
 from shared.session_key import SessionKey
 
 NOTE_LIMIT = 300  # characters of one note
+NAME_LIMIT = 60  # of a sender's name
 NOTES_PER_FLUSH = 10
 SHOWN = 50  # notes, the newest: more would crowd out the conversation
 TOO_SHORT = 4  # a conversation of fewer rows leaves nothing behind
@@ -60,9 +61,14 @@ def worth_reading(rows: Sequence[Entry]) -> tuple[Entry, ...]:
 
 def asked(rows: Sequence[Entry], known: Sequence[str], limit: int = READ_LIMIT) -> Entry:
     """What the model is shown beside the question: the notes there are, and the end of the conversation."""
-    lines = "\n".join(f"{row.role}: {' '.join(row.text.split())}" for row in rows)
+    lines = "\n".join(f"{_speaker(row)}: {' '.join(row.text.split())}" for row in rows)
     noted = "\n".join(f"- {note}" for note in known) or "nothing"
     return Entry("user", f"Noted already:\n{noted}\n\nThe conversation:\n{lines[-limit:]}")
+
+
+def _speaker(row: Entry) -> str:
+    name = row.data.get(SENDER)
+    return f"{row.role} {quoted(name, NAME_LIMIT)}" if isinstance(name, str) else row.role
 
 
 def named(answer: str) -> tuple[str, ...]:

@@ -144,6 +144,7 @@ class Transcript:
         steps.append(step("commit_route", done_seq=done_seq, talks_to=talks_to, **keyed))
         if change.next_session_id is not None:
             steps.append(step("commit_next_session", next_session_id=change.next_session_id, **keyed))
+            steps.append(step("commit_flush", row_count=session.message_count + len(entries), **keyed))
         if change.inactive_from is not None:
             rows = {"from_n": change.inactive_from, "to_n": session.message_count}
             steps.append(step("commit_inactive", **rows, **stamp))

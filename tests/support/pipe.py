@@ -17,7 +17,7 @@ from shared.lane.lane import Claim
 from shared.lane.wake import queue_key
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
-from workers.agent import Agent, FunctionAgent, echo
+from workers.agent import Agent, FunctionAgent, asks, echo
 from workers.turn import Runner, take_turns
 
 _numbers = count(1)
@@ -77,7 +77,7 @@ class Rig:
         await take_turns(await self.lease(key), self.runner())
 
     def runner(self) -> Runner:
-        return Runner(self.pipe, self.agent, self.agent, "test")
+        return Runner(self.pipe, self.agent, self.agent, "test", asks(self.agent))
 
     async def expire_lease(self, lane: Lane, key: str) -> None:
         """As if the lease time had passed."""
