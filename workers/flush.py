@@ -18,7 +18,6 @@ from shared.clock import now_ms
 from shared.context.marks import SENDER_ID
 from shared.context.memory import QUESTION, READ_LIMIT, SHOWN, asked, named, owner, worth_reading
 from shared.errors import RateLimited, Unavailable
-from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.session_key import SessionKey
 from shared.store.memory import TRIES, Memory, Standing
@@ -64,7 +63,7 @@ async def _look_back(session_id: str, key: SessionKey, runner: Runner) -> None:
     standing = await memory.standing(session_id)
     if standing is None:
         return
-    if standing.ended_at is None and runner.lifetime.over_since(standing.updated_at, source_of(key)) is None:
+    if standing.ended_at is None and runner.lifetime.over_at(now_ms(), standing.updated_at, source_of(key)) is None:
         await memory.close(session_id, standing, "live", standing.upto)  # it went on since
         return
     asks, turn_id = runner.asks, f"flush_{fresh_id()}"
@@ -79,10 +78,8 @@ async def _look_back(session_id: str, key: SessionKey, runner: Runner) -> None:
         known = [note.text for note in await memory.of(whose, SHOWN)]
         shown = asked(rows, known, READ_LIMIT >> (attempt - 1))  # what was too long once is halved
         try:
-            reach("flush.before_ask")
             async with asyncio.timeout(runner.pipe.settings.memory.timeout_seconds):
                 answer = await asks.ask((shown,), QUESTION)
-            reach("flush.after_ask")
         except Exception as error:
             log.get().warning("memory not flushed", key=str(key), attempt=attempt, error=type(error).__name__)
             await _failed(memory, session_id, standing, turn_id, attempt, error)

@@ -15,12 +15,13 @@ from shared.clock import now_ms
 from shared.context.marks import COMMAND, is_user, seed_row
 from shared.errors import Unavailable
 from shared.ids import fresh_id
-from shared.messages import Entry, Session, Source
+from shared.messages import Entry, Inbound, Session, Source
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
 from shared.store.transcript import LATEST, Change
 
-REASON, ACTIVE, SUSPENDED = "reset_reason", "reset_active", "suspended"  # facts of a session
+REASON, ACTIVE = "reset_reason", "reset_active"  # facts of a session, as are:
+SUSPENDED, RESUMED = "suspended", "resumed_at"
 ENDED = "session_reset"
 WHY = {
     "idle": "nothing had been said for a while",
@@ -38,20 +39,21 @@ class Lifetime:
         self._zone = pipe.settings.zone
         self._never = not self._policies.ending()
 
-    def over(self, session: Session, source: Source) -> str | None:
-        """Why the session has ended, if so. One in which nothing was said yet has nothing to end."""
+    def over(self, session: Session, inbound: Inbound) -> str | None:
+        """Why the session was over when this came, if so. One in which nothing was said yet has nothing to end."""
         if session.message_count == 0:
             return None
         if SUSPENDED in session.facts:
             return "suspended"
         if self._never:
             return None
-        return self.over_since(session.updated_at, source)
+        last_active = max(session.updated_at, int(session.facts.get(RESUMED, 0)))
+        return self.over_at(min(inbound.received_at or LATEST, now_ms()), last_active, inbound.source)
 
-    def over_since(self, updated_at_ms: int, source: Source) -> str | None:
-        """Why a session of `source` that was last active then is over, if so."""
-        last_active, now = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (updated_at_ms, now_ms()))
-        return self._policies.of(source).reason(last_active, now, self._zone)
+    def over_at(self, at_ms: int, last_active_ms: int, source: Source) -> str | None:
+        """Why a session of `source` that was last active then was over at a time, if so."""
+        last_active, at = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (last_active_ms, at_ms))
+        return self._policies.of(source).reason(last_active, at, self._zone)
 
     def notices(self, session: Session, source: Source) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What the agent and what the chat is told in the first turn after a reset."""

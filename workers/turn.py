@@ -98,7 +98,7 @@ class KeyTurns:
             return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), 0)
         if opened.lacking is not None:  # only at the head of the mailbox are its attempts known to the next holder
             await self.pipe.turns.put(lease.key, mail.seq, opened.lacking)
-        if (reason := self.runner.lifetime.over(opened.session, mail.inbound.source)) is not None:
+        if (reason := self.runner.lifetime.over(opened.session, mail.inbound)) is not None:
             await self._end_session(opened.session, reason)
             return None
         self._seed = await self.runner.lifetime.seed(opened.session, lease.key, mail.inbound.source)

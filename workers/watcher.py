@@ -58,13 +58,13 @@ class Watcher:
             return None
 
     async def _send(self) -> None:
-        config, memory, turns = self._pipe.settings.memory, self._pipe.store.memory, self._pipe.turns
+        config, memory, lane = self._pipe.settings.memory, self._pipe.store.memory, self._pipe.turns
         now = now_ms()
         due = await memory.due(now - int(config.after_seconds * 1000), PAGE)
         left = config.at_once
-        for one, busy in zip(due, await turns.awake([one.session_key for one in due]), strict=True):
+        for one, busy in zip(due, await lane.awake([one.session_key for one in due]), strict=True):
             if not left:
                 return
             if await memory.put_off(one, now + (BUSY_MS if busy else LOST_MS)) and not busy:
-                await turns.put(one.session_key, 0, letter(one.session_id))
+                await lane.put(one.session_key, 0, letter(one.session_id))
                 left -= 1

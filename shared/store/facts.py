@@ -4,6 +4,7 @@
 |---|---|---|
 | session | `reset_reason` | why the conversation before it ended by itself: idle, daily or suspended. Consumed by its first turn |
 | session | `reset_active` | 1: something had been said in that one, 0: not. Consumed with `reset_reason` |
+| session | `resumed_at` | wall clock, ms: somebody came back to it then; it has not been idle since |
 | session | `suspended` | 1: the next message begins a new session, whatever the policy |
 """
 

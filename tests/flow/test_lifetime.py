@@ -263,6 +263,24 @@ async def test_R9_a_turn_that_runs_longer_than_the_idle_time_is_not_reset(rig: R
     assert [len(turn.history) for turn in agent.turns] == [0, 2, 4]
 
 
+async def test_a_message_that_waited_for_a_worker_is_judged_by_when_it_came(rig: Rig, agent: Recorder) -> None:
+    await say(rig, "one")
+    await age(rig.pipe, 5)
+    inbound = an_inbound("two")
+    await accept(rig.pipe, replace(inbound, received_at=now_ms() - 5 * HOUR_MS))
+    await rig.run_turns()
+    assert len(agent.turns[1].history) == 2
+
+
+async def test_a_session_that_somebody_came_back_to_is_not_over_for_its_age(rig: Rig, agent: Recorder) -> None:
+    await say(rig, "one")
+    old = await age(rig.pipe, 5)
+    resumed = {"id": old["id"], "now": str(now_ms())}
+    await write(rig.pipe.store, "INSERT INTO facts (scope, name, value) VALUES (:id, 'resumed_at', :now)", **resumed)
+    await say(rig, "two")
+    assert (await current(rig.pipe))["id"] == old["id"]
+
+
 def in_dm(text: str, *, platform: str = "telegram", thread: str | None = None, **about: Any) -> Inbound:
     inbound = an_inbound(text, chat="42")
     return replace(inbound, source=replace(inbound.source, platform=platform, thread=thread, **about))

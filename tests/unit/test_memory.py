@@ -7,6 +7,7 @@ from shared.context.memory import (
     NOTE_LIMIT,
     NOTES_PER_FLUSH,
     READ_LIMIT,
+    SHOWN_LIMIT,
     asked,
     named,
     owner,
@@ -25,10 +26,16 @@ def key(text: str) -> SessionKey:
 
 
 def test_a_person_has_one_memory_per_agent_platform_and_bot() -> None:
-    dm, group = key("agent:main:telegram:dm:42"), key("agent:main:telegram:group:-1:u=42")
-    assert owner(dm, "42") == owner(group, "42") == owner(key("agent:main:telegram:dm:42:t=7"), "42")
+    dm = key("agent:main:telegram:dm:42")
+    assert owner(dm, "42") == owner(key("agent:main:telegram:dm:42:t=7"), "42")
     others = ["agent:other:telegram:dm:42", "agent:main:signal:dm:42", "agent:main:telegram@b:dm:42"]
     assert len({owner(dm, "42"), owner(dm, "43"), *(owner(key(text), "42") for text in others)}) == 5
+
+
+def test_what_is_noted_in_private_is_not_shown_in_a_group_nor_one_persons_to_another_there() -> None:
+    ann, bob = key("agent:main:telegram:group:-1:u=42"), key("agent:main:telegram:group:-1:u=43")
+    assert len({owner(ann, "42"), owner(bob, "43"), owner(key("agent:main:telegram:dm:42"), "42")}) == 3
+    assert owner(key("agent:main:telegram:group:-1:t=7:u=42"), "42") == owner(ann, "42")
 
 
 def test_a_session_that_several_share_has_its_own_and_one_without_a_sender_too() -> None:
@@ -43,6 +50,8 @@ def test_notes_are_quoted_lines_that_cannot_pass_for_more() -> None:
     assert shown.splitlines()[1] == '- "likes tea"'
     assert len(shown.splitlines()) == 3
     assert len(shown.splitlines()[2]) <= NOTE_LIMIT + 4
+    many = remembered(tuple(f"{n} " + "z" * 200 for n in range(50)))
+    assert len(many) < SHOWN_LIMIT + 200 and "49 z" in many and '"0 z' not in many
 
 
 def test_what_is_no_list_names_nothing() -> None:

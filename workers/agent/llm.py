@@ -196,7 +196,7 @@ def _noted(rows: Sequence[Entry], turn: Turn) -> Sequence[Entry]:
     """The rows with what the model is told beside the mail, just before it. It comes from us and not from the user."""
     if not turn.notes:
         return rows
-    at = len(rows) - len(turn.mail)
+    at = max(len(rows) - len(turn.mail), 0)
     return (*rows[:at], *(Entry("user", f"[Note of the system: {note}]") for note in turn.notes), *rows[at:])
 
 
