@@ -69,6 +69,7 @@ def decode_turn(data: bytes) -> Turn:
         inbound["source"], inbound["media"] = decode_source(inbound["source"]), decode_media(inbound["media"])
     fields["mail"] = tuple(Inbound(**inbound) for inbound in fields["mail"])
     fields["history"] = tuple(Entry(**entry) for entry in fields["history"])
+    fields["notes"], fields["memory"] = tuple(fields["notes"]), tuple(fields["memory"])
     return Turn(**fields)
 
 

@@ -156,6 +156,8 @@ class Turn:
     attempt: int = 1
     context: str = ""  # where the agent is and what it should know, for agents that want it: see workers/context.py
     model: str = ""  # the model that this conversation was switched to; empty: the agent's own
+    notes: tuple[str, ...] = ()  # what the agent is told beside the mail, in this turn only
+    memory: tuple[str, ...] = ()  # what is known from conversations before this one
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ DELIVERED = Counter("keyturn_delivered_total", "Parts sent", ["platform"])
 AMBIGUOUS_SEND = Counter("keyturn_ambiguous_send_total", "Sends whose outcome is unknown", ["platform"])
 FORGED_JOB = Counter("keyturn_forged_job_total", "RQ jobs refused because they are none of ours")
 RECOVERED = Counter("keyturn_recovered_total", "Keys woken by the housekeeper", ["lane", "cause"])
+FLUSHES = Counter("keyturn_memory_flushes_total", "Conversations looked at for what is worth keeping", ["outcome"])
 STAGE = Histogram(
     "keyturn_stage_seconds",
     "Time spent per stage",

@@ -9,9 +9,19 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -21,7 +31,9 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from shared.context.reset import Mode, ResetPolicies, ResetPolicy
 from shared.errors import ConfigurationError
+from shared.messages import CHAT_TYPES
 
 PREFIX = "KEYTURN_"
 MAIN = "main"  # the agent that AGENT and LLM describe
@@ -208,6 +220,67 @@ class Rule(BaseModel):
     user: str | None = None
 
 
+class ResetRule(BaseModel):
+    """When a conversation ends by itself. What is left out or null is the default here, never another rule's value."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    mode: Mode = "none"
+    """`none`: never. `idle`: after lying idle. `daily`: at an hour of the day. `both`: whichever comes first."""
+    at_hour: int = Field(default=4, ge=0, le=23)
+    """The hour of a daily reset, on the clocks of TIMEZONE."""
+    idle_minutes: int = Field(default=1440, ge=1)
+    """How long nothing is said before an idle reset."""
+    notify: bool = True
+    """The chat is told, with the first answer of the new conversation."""
+    notify_exclude: Names = ("api", "webhook")
+    """Platforms whose chats are not told."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, values: Any) -> Any:
+        return {k: v for k, v in values.items() if v is not None} if isinstance(values, dict) else values
+
+    def policy(self) -> ResetPolicy:
+        return ResetPolicy(self.mode, self.at_hour, self.idle_minutes, self.notify, self.notify_exclude)
+
+
+class Reset(ResetRule):
+    """When conversations end by themselves: the rule of the platform, else of the chat type, else this one. Each is whole."""
+
+    by_type: dict[str, ResetRule] = Field(default_factory=dict)
+    """Rules for `dm`, `group`, `channel`, `thread`, `other`. A thread ends by a rule for `thread` only."""
+    by_platform: dict[str, ResetRule] = Field(default_factory=dict)
+    """Rules for `telegram`, `webhook`, `api`, `local`."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Reset:
+        if unknown := sorted(self.by_type.keys() - CHAT_TYPES):
+            raise ValueError(f"RESET__BY_TYPE: there is no chat type {', '.join(unknown)}")
+        return self
+
+    def policies(self) -> ResetPolicies:
+        by_type = {name: rule.policy() for name, rule in self.by_type.items()}
+        return ResetPolicies(self.policy(), by_type, {name: rule.policy() for name, rule in self.by_platform.items()})
+
+
+class Memory(BaseModel):
+    """Notes that outlive a conversation. They are made and shown by agents with a model only."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+    enabled: bool = True
+    """When a conversation is over, the model is asked what of it is worth keeping; later turns are shown the notes."""
+    after_seconds: float = Field(default=300, ge=0)
+    """How long after the end of a conversation that is asked."""
+    at_once: int = Field(default=5, ge=1)
+    """How many conversations a housekeeper has looked at per LOOK_SECONDS, however many have ended meanwhile."""
+    look_seconds: float = Field(default=15, gt=0)
+    """How often a housekeeper looks for conversations that are over."""
+    timeout_seconds: float = Field(default=60, gt=0)
+    """The model's time for one conversation. A message of the same chat waits for it, at the most this long."""
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -294,6 +367,10 @@ class Settings(BaseSettings):
     api: Api = Api()
     telegram: Telegram = Telegram()
     llm: Llm = Llm()
+    timezone: str = "UTC"
+    """Whose clocks count for a daily reset: an IANA name such as Europe/Berlin."""
+    reset: Reset = Reset()
+    memory: Memory = Memory()
 
     @classmethod
     def settings_customise_sources(
@@ -305,6 +382,22 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, dotenv_settings, TomlConfigSettingsSource(settings_cls)
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_a_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (KeyError, ValueError, OSError):
+            raise ValueError("TIMEZONE is an IANA name such as Europe/Berlin") from None
+        return name
+
+    @model_validator(mode="after")
+    def _platforms_are_known(self) -> Settings:
+        blocks = {name for name, field in type(self).model_fields.items() if isinstance(field.default, Platform)}
+        if unknown := sorted(self.reset.by_platform.keys() - blocks - {"local"}):
+            raise ValueError(f"RESET__BY_PLATFORM: there is no platform {', '.join(unknown)}")
+        return self
 
     @model_validator(mode="after")
     def _times_fit(self) -> Settings:
@@ -329,6 +422,10 @@ class Settings(BaseSettings):
         if self.redact_pii and self.redact_key is None and not self.database.startswith("sqlite:"):
             raise ValueError("REDACT_PII needs REDACT_KEY here: all machines must hide an id the same way")
         return self
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.timezone)
 
     @property
     def lease(self) -> timedelta:

@@ -4,6 +4,7 @@
 - wakes that a worker popped and never started                     (Redis, every sweep)
 - what dead workers left in RQ's registries                        (Redis, every sweep)
 - journal rows and outbox rows of keys that Redis knows nothing of (SQL, every sweep)
+- conversations that are over and were not looked at yet           (SQL, see workers/watcher.py)
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from shared.lane.garbage import purge
 from shared.lane.wake import queue_key
 from shared.pipeline import Pipeline
 from shared.redis_servers import Server
+from workers.watcher import Watcher
 
 LOOK_SECONDS = 0.5  # the longest pause between looks at what is due
 AT_ONCE = 500
@@ -47,6 +49,7 @@ class Housekeeper:
         await asyncio.gather(
             self._repeat(stopping, self._wake_due, LOOK_SECONDS),
             self._repeat(stopping, self._sweep, self._pipe.settings.sweep_seconds),
+            self._repeat(stopping, Watcher(self._pipe).look, self._pipe.settings.memory.look_seconds),
         )
 
     async def _repeat(self, stopping: asyncio.Event, look: Callable[[], Awaitable[float]], pause: float) -> None:

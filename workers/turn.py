@@ -14,20 +14,22 @@ from datetime import timedelta
 from shared import log, metrics
 from shared.clock import now_ms
 from shared.context import marks
+from shared.context.memory import SHOWN, owner
 from shared.errors import AlreadyDone, Crashed, Permanent, RateLimited, Superseded, Unavailable
 from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane import Lease
-from shared.messages import Entry, Mail, Reply, Session, State, Turn
+from shared.messages import Entry, Inbound, Mail, Reply, Session, State, Turn
 from shared.pipeline import Pipeline
-from shared.session_key import agent_of
+from shared.session_key import SessionKey, agent_of
 from shared.settings import MAIN
 from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
-from workers import commands
+from workers import commands, flush
 from workers.agent import Agent, Asks, Missing
 from workers.compress import relieve
 from workers.context import MODEL, NOTHING, Briefing
 from workers.delivery.parts import in_parts
+from workers.lifetime import Lifetime, ending, told
 from workers.opening import Opened, open_mail
 
 COMMIT_RETRY_SECONDS = 0.5
@@ -47,6 +49,10 @@ class Runner:
     asks: Asks | None = None  # the model for questions aside, where the agent has one
     briefing: Briefing | None = None  # what turns are told of where they run, where the agent wants it
     others: Mapping[str, Runner] = field(default_factory=dict)  # for the keys of further agents, by name
+    lifetime: Lifetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lifetime = Lifetime(self.pipe)
 
     def of(self, session_key: str) -> Runner:
         """The runner of a key's agent. One that the settings no longer name answers nothing: another must not."""
@@ -62,6 +68,10 @@ async def take_turns(lease: Lease, runner: Runner) -> None:
     turns = KeyTurns(lease, runner)
     while lease.mail:
         waiting = lease.mail[0]
+        if (ended := flush.read(waiting.payload)) is not None:
+            await flush.look_back(ended, lease.key, runner)
+            await lease.acknowledge([waiting.seq], limit=1)
+            continue
         try:
             opened = await open_mail(lease.key, waiting, turns.session, runner.pipe.store)
             if opened.mail is None:  # it ended before: only the acknowledgement was missing
@@ -86,19 +96,26 @@ class KeyTurns:
         self.runner = runner
         self.pipe = runner.pipe
         self.session: Session | None = None
+        self._seed: tuple[Entry, ...] = ()  # rows that the session begins with
         self._done = 0
         self._claimed_at = now_ms()
 
     async def take(self, opened: Opened) -> Committed | None:
-        """Run one turn to its commit. None: it failed and the key was given back, or the key is another's by now."""
+        """Run one turn to its commit. None: it failed and the key was given back, the key is another's by now, or the
+        session had ended by itself, and the mail is to be opened again in the one that follows."""
         lease, limit = self.lease, self.pipe.settings.max_attempts
         self.session, mail = opened.session, opened.mail
         assert mail is not None
         log.correlation.set(mail.inbound.id)
+        self._seed = ()
         if opened.unreadable is not None:
             return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), 0)
         if opened.lacking is not None:  # only at the head of the mailbox are its attempts known to the next holder
             await self.pipe.turns.put(lease.key, mail.seq, opened.lacking)
+        if (reason := self.runner.lifetime.over(opened.session, mail.inbound)) is not None:
+            await self._end_session(opened.session, reason)
+            return None
+        self._seed = await self.runner.lifetime.seed(opened.session, lease.key, mail.inbound.source)
         begun, failed = lease.attempts_before(mail.seq)
         before = max(begun, opened.attempts)
         if before >= limit * WORKERS_KILLED:
@@ -108,6 +125,14 @@ class KeyTurns:
         if (command := commands.parse(mail.inbound.text)) is not None:
             return await self._obey(mail, before + 1, agent, *command)
         return await self._attempt(mail, before + 1, agent)
+
+    async def _end_session(self, session: Session, reason: str) -> None:
+        """Let the key talk to a new session. No mail ends by this, and no model is asked."""
+        proof = Proof(f"turn_{fresh_id()}", self.runner.worker, 0, self._claimed_at, now_ms())
+        change, expired = ending(session, reason), Ending(State.EXPIRED)
+        await self.pipe.store.transcript.commit(session, self.lease.key, (), (), (), expired, proof, change)
+        self.session = None
+        log.get().info("session ended", key=self.lease.key, session=session.id, reason=reason)
 
     async def _obey(self, mail: Mail, attempt: int, agent: Agent, name: str, args: str) -> Committed | None:
         """A command is its key's turn: it waits its time and is committed like any other."""
@@ -148,21 +173,24 @@ class KeyTurns:
         lease, session = self.lease, self.session
         assert session is not None
         inbound = replace(mail.inbound, text=again.text) if again else mail.inbound
-        history, change = (again.history, again.change) if again else (session.history, NO_CHANGE)
+        history, change = (again.history, again.change) if again else ((*self._seed, *session.history), NO_CHANGE)
         if not await lease.begin(mail.seq):
             lease.lose()
             return None
         if attempt > 1:
             metrics.REDELIVERED.inc()
-        started_at, told, note = now_ms(), NOTHING, ""
+        notes, notices = self.runner.lifetime.notices(session, inbound.source)
+        started_at, briefed, note = now_ms(), NOTHING, ""
         try:
             if self.runner.asks is not None and self.runner.briefing is not None and again is None:
                 session, note = await self._relieved(mail, attempt, session)
                 history = session.history
-            turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt)
+            turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt, notes=notes)
+            if self.runner.asks is not None:
+                turn = replace(turn, memory=await self._remembered(inbound))
             if self.runner.briefing is not None:
-                told = await self.runner.briefing.tell(lease.key, session, inbound)
-                turn = replace(turn, context=told.text, model=session.facts.get(MODEL, ""))
+                briefed = await self.runner.briefing.tell(lease.key, session, inbound)
+                turn = replace(turn, context=briefed.text, model=session.facts.get(MODEL, ""))
             with metrics.STAGE.labels("agent").time():
                 reach("agent.before")
                 result = await agent.run(turn)
@@ -180,13 +208,13 @@ class KeyTurns:
             raise
         except Exception as error:
             return await self._failed(mail, attempt, error)
-        replies = (*result.replies, Reply(note)) if note else result.replies
-        if told.facts:
-            change = replace(change, facts={**change.facts, **told.facts})
+        replies = (*map(Reply, notices), *result.replies, *([Reply(note)] if note else ()))
+        if briefed.facts:
+            change = replace(change, facts={**change.facts, **briefed.facts})
         entries = (marks.user_row(inbound), *result.entries)
         proof = Proof(turn.id, self.runner.worker, attempt, self._claimed_at, started_at)
         try:
-            committed = await self._commit(mail, entries, replies, Ending(), proof, change)
+            committed = await self._commit(mail, entries, replies, Ending(), proof, told(session, change))
         except (Superseded, AlreadyDone, Unavailable):
             raise
         except Exception as error:  # the agent's answer is nothing that can be kept
@@ -207,6 +235,13 @@ class KeyTurns:
         await transcript.commit(session, self.lease.key, (), (), (), Ending(), proof, relief.change)
         self.session, _ = await transcript.load(self.lease.key, mail.inbound.id)
         return self.session, relief.note
+
+    async def _remembered(self, inbound: Inbound) -> tuple[str, ...]:
+        """The notes that an agent with a model is shown."""
+        if not self.pipe.settings.memory.enabled:
+            return ()
+        whose = owner(SessionKey.parse(self.lease.key), marks.user_row(inbound).data.get(marks.SENDER_ID))
+        return tuple(note.text for note in await self.pipe.store.memory.of(whose, SHOWN))
 
     async def _failed(self, mail: Mail, attempt: int, error: Exception) -> Committed | None:
         """Try again later without holding a worker, or set the message aside and go on with the next."""
@@ -244,7 +279,7 @@ class KeyTurns:
         """Commit, waiting for a database that is away while the key is ours: the agent's work is not thrown away."""
         session, key = self.session, self.lease.key
         assert session is not None
-        replies = in_parts(mail.inbound.source.platform, replies)
+        entries, replies = (*self._seed, *entries), in_parts(mail.inbound.source.platform, replies)
         with metrics.STAGE.labels("commit").time():
             while True:
                 try:

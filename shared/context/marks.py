@@ -13,6 +13,7 @@
 | `reasoning` | assistant | what the model thought before it spoke |
 | `blocks` | user, assistant | content in the provider's own form, replayed as it is; `text` is what people read of it |
 | `usage` | assistant | what the answer cost: see `workers/agent/llm.py` |
+| `seeded` | any | true: copied from the conversation around a thread when the thread began |
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ COMMAND, PROACTIVE, HIDDEN = "command", "proactive", "hidden"
 TOOL_CALLS, TOOL_CALL_ID, NAME = "tool_calls", "tool_call_id", "name"
 REASONING, BLOCKS = "reasoning", "blocks"
 USAGE = "usage"
+SEEDED = "seeded"
 
 REPLAYED = (PROACTIVE, TOOL_CALLS, TOOL_CALL_ID, NAME, REASONING, BLOCKS)  # what is kept beside the text in a window
 
@@ -47,6 +49,12 @@ def user_row(inbound: Inbound) -> Entry:
 def command_row(entry: Entry) -> Entry:
     """The row as a command's, or as the answer to one."""
     return Entry(entry.role, entry.text, entry.inbound_id, {**entry.data, COMMAND: True})
+
+
+def seed_row(entry: Entry) -> Entry:
+    """The row as a thread begins with it. It was answered, and paid for, elsewhere."""
+    kept = {key: value for key, value in entry.data.items() if key != USAGE}
+    return Entry(entry.role, entry.text, None, {**kept, SEEDED: True})
 
 
 def is_user(entry: Entry) -> bool:

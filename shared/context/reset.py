@@ -50,6 +50,12 @@ class ResetPolicy:
             return "daily"
         return None
 
+    def horizon(self, now: datetime, zone: tzinfo) -> datetime | None:
+        """What was active last before this is over; None where nothing ever is."""
+        ends = [now - timedelta(minutes=self.idle_minutes)] if self.mode in ("idle", "both") else []
+        ends += [self.boundary(now, zone)] if self.mode in ("daily", "both") else []
+        return max(ends, default=None)
+
     def boundary(self, now: datetime, zone: tzinfo) -> datetime:
         """The daily reset that came last."""
         today = now.astimezone(zone).replace(hour=self.at_hour, minute=0, second=0, microsecond=0, fold=0)
@@ -72,6 +78,11 @@ class ResetPolicies:
     default: ResetPolicy = NEVER
     by_type: Mapping[str, ResetPolicy] = field(default_factory=dict)
     by_platform: Mapping[str, ResetPolicy] = field(default_factory=dict)
+
+    def ending(self) -> tuple[ResetPolicy, ...]:
+        """Every policy among them that ends anything."""
+        listed = dict.fromkeys((self.default, *self.by_type.values(), *self.by_platform.values()))
+        return tuple(policy for policy in listed if policy.mode != "none")
 
     def of(self, source: Source) -> ResetPolicy:
         """A thread is about one thing and ends with it: only a policy for threads ends it earlier."""

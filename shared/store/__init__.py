@@ -6,6 +6,7 @@ from shared.store.database import Database, Row, open_database, step
 from shared.store.dead import DeadLetters
 from shared.store.facts import Facts
 from shared.store.journal import Journal
+from shared.store.memory import Memory
 from shared.store.outbox import Outbox
 from shared.store.transcript import Transcript
 
@@ -18,6 +19,7 @@ class Store:
         self.journal = Journal(database)
         self.transcript = Transcript(database, history_messages)
         self.facts = Facts(database)
+        self.memory = Memory(database)
         self.outbox = Outbox(database)
         self.dead = DeadLetters(database)
 

@@ -32,6 +32,10 @@ _GIVEN = {
         WHERE id = :id AND state = 'buried'
           AND NOT EXISTS (SELECT 1 FROM dead WHERE kind = 'reply' AND ref = :ref AND state = 'open')
         ) AS buried""",
+    "flushed": """(
+        SELECT session_id FROM flushes
+        WHERE session_id = :session_id AND turn_id = :turn_id AND state = 'done'
+        ) AS flushed""",
     "numbered": """(
         SELECT last_seq FROM routes
         WHERE session_key = :session_key

@@ -16,7 +16,8 @@ from shared.errors import Superseded
 from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, State
 from shared.store.database import Database, Row, Step, step
 from shared.store.journal import first_session_id
-from shared.window import Window, entry
+from shared.window import Window
+from shared.window import entry as _entry
 
 LATEST = 2**62  # a row number beyond all others
 ROWS_AT_ONCE = 2000  # that are read to be summarised
@@ -144,6 +145,7 @@ class Transcript:
         steps.append(step("commit_route", done_seq=done_seq, talks_to=talks_to, **keyed))
         if change.next_session_id is not None:
             steps.append(step("commit_next_session", next_session_id=change.next_session_id, **keyed))
+            steps.append(step("commit_flush", row_count=session.message_count + len(entries), **keyed))
         if change.inactive_from is not None:
             rows = {"from_n": change.inactive_from, "to_n": session.message_count}
             steps.append(step("commit_inactive", **rows, **stamp))
@@ -207,7 +209,7 @@ class Transcript:
         """The numbered rows of a conversation in a range, oldest first; and whether there are more than were read."""
         values = {"session_id": session_id, "after": after, "until": until, "limit": ROWS_AT_ONCE + 1}
         [rows] = await self._database.read(step("rows_to_compress", **values))
-        numbered = [(row.pop("n"), entry(**row)) for row in rows[:ROWS_AT_ONCE]]
+        numbered = [(row.pop("n"), _entry(**row)) for row in rows[:ROWS_AT_ONCE]]
         return numbered, len(rows) > ROWS_AT_ONCE
 
     async def recent(self, limit: int) -> list[Row]:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -40,6 +41,18 @@ def chat(pairs: int) -> list[Entry]:
 
 
 # -- answers
+
+
+async def test_the_model_is_shown_its_notes_with_the_system_prompt_and_a_note_of_the_turn_before_the_mail() -> None:
+    turn = replace(a_turn("and now?", *chat(1)), notes=("It is Monday.",), memory=("likes tea",))
+    async with open_provider() as provider:
+        await LlmAgent(config(provider)).run(turn)
+    [asked] = provider.requests
+    (role, system), *rest = asked.messages
+    assert role == "system" and system.startswith("Be kind.\n\nWhat you noted") and system.endswith('- "likes tea"')
+    assert [text for _, text in rest[:2]] == ["q0", "a0"]
+    said = "\n\n".join(text for _, text in rest[2:])
+    assert said == "[Note of the system: It is Monday.]\n\nand now?"
 
 
 async def test_the_model_gets_the_system_prompt_the_history_and_the_mail_in_order() -> None:

@@ -25,6 +25,11 @@ QUERIES: dict[str, dict[str, Any]] = {
     "outbox_of_session": {"session_key": key_of("7"), "after": 0, "limit": 50},
     "outbox_destinations": {"after": "", "before": 10**15, "limit": 50},
     "session_by_key": {"session_key": key_of("7")},
+    "notes_of": {"owner": "agent:main:webhook:other:memory:u=7", "limit": 50},
+    "flush_of": {"session_id": "ses_7"},
+    "flush_due": {"before": 500, "limit": 50},
+    "flush_candidates": {"after": 2, "after_id": "", "before": 3, "limit": 50},
+    "flush_rows": {"session_id": "ses_7", "after": 40, "limit": 50},
     "messages_of_session": {"session_id": "ses_7", "limit": 50},
     "rows_to_compress": {"session_id": "ses_7", "after": 10, "until": 40, "limit": 50},
 }
@@ -40,6 +45,10 @@ FILL = (
     """INSERT INTO outbox (idempotency_key, turn_id, ordinal, session_key, destination, platform, payload, state, created_at)
        SELECT 'o', 'turn_' || (k * 50 + n), 1, 'agent:main:webhook:dm:' || k, 'to:webhook:' || k, 'webhook', 'some words',
               CASE WHEN n = 50 THEN 'pending' ELSE 'sent' END, 1 FROM {keys}, {numbers}""",
+    """INSERT INTO notes (owner, text, session_id, created_at)
+       SELECT 'agent:main:webhook:other:memory:u=' || k, 'some words', 'ses_' || k, 1 FROM {keys}, {numbers}""",
+    """INSERT INTO flushes SELECT 'ses_' || (k * 50 + n), 'agent:main:webhook:dm:' || k,
+              CASE WHEN n = 50 THEN 'due' ELSE 'done' END, 50, 1, k, '' FROM {keys}, {numbers}""",
 )
 SERIES = {
     True: "generate_series(1, {n}) AS {name}({column})",

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from shared import settings
 from shared.context.history import window
 from shared.context.marks import NAME, REASONING, SENDER, SENDER_ID, TOOL_CALL_ID, TOOL_CALLS, USAGE, user_row
+from shared.context.memory import remembered
 from shared.context.shared_thread import Said, Sender, is_shared, render
 from shared.context.tokens import estimate, replay_budget
 from shared.errors import ConfigurationError, Permanent, PipelineError, RateLimited, Transient
@@ -91,18 +92,18 @@ class LlmAgent:
         entries = (*turn.history, *map(user_row, turn.mail))
         if is_shared(SessionKey.parse(turn.session_key)):
             entries = tuple(self._signed(entry) for entry in entries)
-        told = "\n\n".join(part for part in (self._config.system_prompt, turn.context) if part)
+        told = "\n\n".join(filter(None, (self._config.system_prompt, remembered(turn.memory), turn.context)))
         model, times_in = self._named(turn.model), UTC if self._config.timestamps else None
         budget = self._budget(model, told)
         rows = window(entries, budget=budget, at_least=len(turn.mail), times_in=times_in)
         try:
-            answer = await self._request(model, rows, told)
+            answer = await self._request(model, _noted(rows, turn), told)
         except TooLong:
             if len(rows) <= len(turn.mail):
                 raise
             half = max(len(rows) // 2, 1)
             rows = window(entries, cap=half, budget=budget, at_least=len(turn.mail), times_in=times_in)
-            answer = await self._request(model, rows, told)
+            answer = await self._request(model, _noted(rows, turn), told)
         data = {USAGE: answer.usage} | ({REASONING: answer.reasoning} if answer.reasoning else {})
         return Result((Entry("assistant", answer.text, data=data),), (Reply(answer.text),))
 
@@ -213,6 +214,14 @@ def _codes(error: Exception) -> set[str]:
 
 def _wait(error: failures.ModelAPIError) -> timedelta | None:
     return timedelta(seconds=min(error.retry_after, 86_400)) if error.retry_after is not None else None
+
+
+def _noted(rows: Sequence[Entry], turn: Turn) -> Sequence[Entry]:
+    """The rows with what the model is told beside the mail, just before it. It comes from us and not from the user."""
+    if not turn.notes:
+        return rows
+    at = max(len(rows) - len(turn.mail), 0)
+    return (*rows[:at], *(Entry("user", f"[Note of the system: {note}]") for note in turn.notes), *rows[at:])
 
 
 def _messages(rows: Sequence[Entry], instructions: str) -> list[ModelMessage]:

@@ -87,4 +87,4 @@ async def run(call: Call) -> Answer | Again:
     return await command.run(call)
 
 
-from workers.commands import about, compress, goal, lifetime, mending, model, places  # noqa: E402, F401 (they register themselves)
+from workers.commands import about, compress, goal, lifetime, memory, mending, model, places  # noqa: E402, F401 (they register themselves)

@@ -1,0 +1,35 @@
+"""/memory: what is noted about whoever speaks here, and forgetting it."""
+
+from __future__ import annotations
+
+from shared.context.marks import SENDER_ID, user_row
+from shared.context.memory import owner
+from shared.session_key import SessionKey
+from shared.store.transcript import Also, Change
+from workers.commands import Answer, Call, Command, register
+
+LISTED = 100
+USAGE = "/memory shows what I have noted; /memory forget N deletes a note, /memory forget all deletes all."
+
+
+async def memory(call: Call) -> Answer:
+    """Notes are numbered as they are listed: new ones come last."""
+    whose = owner(SessionKey.parse(call.session_key), user_row(call.inbound).data.get(SENDER_ID))
+    notes = await call.store.memory.of(whose, LISTED)
+    verb, _, which = call.args.lower().partition(" ")
+    if not verb:
+        lines = [f"{n}. {note.text}" for n, note in enumerate(notes, 1)]
+        return Answer("\n".join([*lines, "", "/memory forget N deletes one."]) if lines else "I have noted nothing.")
+    if verb != "forget" or not which.strip():
+        return Answer(USAGE)
+    if which.strip() == "all":
+        return Answer("I have forgotten all notes.", Change(also=(Also("commit_forget_all", {"owner": whose}),)))
+    number = int(which) if which.strip().isdecimal() else 0
+    if not 1 <= number <= len(notes):
+        return Answer(f"There is no note {which.strip()[:20]}.")
+    note = notes[number - 1]
+    change = Change(also=(Also("commit_forget", {"owner": whose, "note_id": note.id}),))
+    return Answer(f"I have forgotten: {note.text}", change)
+
+
+register(Command("memory", "what I have noted, and forgetting it", memory, args="[forget N | forget all]"))

@@ -1,0 +1,101 @@
+"""How a conversation begins and ends by itself, before the turn that finds it so.
+
+A session that is over ends by a commit of its own, which opens the next one and leaves there why. A crash after it costs
+nothing: the next holder finds the new session, and the first answer in it tells agent and user. No model is asked here.
+A thread of a DM begins with a copy of what the DM showed last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from shared import log
+from shared.clock import now_ms
+from shared.context.marks import COMMAND, is_user, seed_row
+from shared.errors import Unavailable
+from shared.ids import fresh_id
+from shared.messages import Entry, Inbound, Session, Source
+from shared.pipeline import Pipeline
+from shared.session_key import SessionKey
+from shared.store.transcript import LATEST, Change
+
+REASON, ACTIVE = "reset_reason", "reset_active"  # facts of a session, as are:
+SUSPENDED, RESUMED = "suspended", "resumed_at"
+ENDED = "session_reset"
+WHY = {
+    "idle": "nothing had been said for a while",
+    "daily": "a new day has begun",
+    "suspended": "the one before was set aside",
+}
+
+
+class Lifetime:
+    """The rules of one deployment."""
+
+    def __init__(self, pipe: Pipeline) -> None:
+        self._transcript = pipe.store.transcript
+        self._policies = pipe.settings.reset.policies()
+        self._zone = pipe.settings.zone
+        self._never = not self._policies.ending()
+
+    def over(self, session: Session, inbound: Inbound) -> str | None:
+        """Why the session was over when this came, if so. One in which nothing was said yet has nothing to end."""
+        if session.message_count == 0:
+            return None
+        if SUSPENDED in session.facts:
+            return "suspended"
+        if self._never:
+            return None
+        last_active = max(session.updated_at, int(session.facts.get(RESUMED, 0)))
+        return self.over_at(min(inbound.received_at or LATEST, now_ms()), last_active, inbound.source)
+
+    def over_at(self, at_ms: int, last_active_ms: int, source: Source) -> str | None:
+        """Why a session of `source` that was last active then was over at a time, if so."""
+        last_active, at = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (last_active_ms, at_ms))
+        return self._policies.of(source).reason(last_active, at, self._zone)
+
+    def notices(self, session: Session, source: Source) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What the agent and what the chat is told in the first turn after a reset."""
+        if (reason := session.facts.get(REASON)) is None:
+            return (), ()
+        why = WHY.get(reason, reason)
+        note = f"The conversation before this one ended because {why}. Its messages are not shown here."
+        if session.facts.get(ACTIVE) != "1":
+            return (note,), ()
+        told = self._policies.of(source).tells(source.platform)
+        return (note,), (f"This is a new conversation, because {why}. /resume goes back to the one before.",) * told
+
+    async def seed(self, session: Session, session_key: str, source: Source) -> tuple[Entry, ...]:
+        """The rows that a session which does not exist yet begins with: in a thread of a DM, those of the DM."""
+        if session.version or not source.thread or source.chat_type != "dm":
+            return ()
+        try:
+            parent = str(replace(SessionKey.parse(session_key), thread=None))
+            rows = await self._transcript.window(parent, before=LATEST)
+        except Unavailable:  # the turn will be tried again, and the thread has not begun
+            raise
+        except Exception:
+            log.get().exception("thread not seeded", key=session_key)
+            return ()
+        return tuple(seed_row(row) for row in rows if not row.data.get(COMMAND))
+
+
+def source_of(key: SessionKey) -> Source:
+    """Where a conversation takes place, as far as its key says: enough to find its policy."""
+    return Source(key.platform, key.chat, key.chat_type, key.account, thread=key.thread)
+
+
+def ending(session: Session, reason: str) -> Change:
+    """End the session, open the next, and leave there what its first turn is to tell."""
+    following = f"ses_{fresh_id()}"
+    active = not session.history or any(map(is_user, session.history))  # where no history is read, rows must do
+    facts = {(following, REASON): reason, (following, ACTIVE): str(int(active)), (session.id, SUSPENDED): None}
+    return Change(next_session_id=following, end_reason=ENDED, facts=facts)
+
+
+def told(session: Session, change: Change) -> Change:
+    """The change of a turn that tells what the session was left to tell, so that no later one does."""
+    if REASON not in session.facts:
+        return change
+    return replace(change, facts={**change.facts, (session.id, REASON): None, (session.id, ACTIVE): None})
