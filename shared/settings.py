@@ -51,6 +51,8 @@ class Platform(BaseModel):
     """Unset: on when its secrets are there. True without them: the process refuses to start."""
     allowed_users: Names = ()
     """Platform user ids that may talk to the bot here."""
+    admin_users: Names = ()
+    """Platform user ids that may give every command here."""
     home_channel: str | None = None
     """Where messages go that answer nobody, such as scheduled ones."""
     require_mention: bool = True
@@ -143,6 +145,25 @@ class Llm(BaseModel):
         return self
 
 
+class CustomCommand(BaseModel):
+    """A slash command of the deployment's own: TEXT is answered as it is, PROMPT goes to the agent."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    text: str | None = None
+    """A fixed answer."""
+    prompt: str | None = None
+    """What the agent is asked; `{args}` stands for what followed the command."""
+    help: str = "a command of this bot"
+    """What /help says about it."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> CustomCommand:
+        if (self.text is None) == (self.prompt is None):
+            raise ValueError("a command of COMMANDS has either TEXT or PROMPT")
+        return self
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -217,6 +238,12 @@ class Settings(BaseSettings):
     """User ids that may talk to the bot on every platform."""
     allow_all_users: bool = False
     """Everybody may talk to the bot where no list says otherwise."""
+    admin_users: Names = ()
+    """User ids that may give every command on every platform."""
+    user_commands: Names = ("*",)
+    """The commands that others may give; `*` is all but those for admins. /help and /whoami are always among them."""
+    commands: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")], CustomCommand] = {}
+    """Commands of your own: `COMMANDS__<name>` = `{"text": …}` or `{"prompt": …}`."""
     webhook: Webhook = Webhook()
     api: Api = Api()
     telegram: Telegram = Telegram()
@@ -313,4 +340,4 @@ def _is_known(name: str) -> bool:
     """Whether a variable names a setting; what a block holds is checked with the block."""
     field, nested, _ = name.lower().removeprefix(PREFIX.lower()).partition("__")
     known = Settings.model_fields.get(field)
-    return known is not None and (not nested or isinstance(known.default, BaseModel))
+    return known is not None and (not nested or isinstance(known.default, BaseModel | dict))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from shared.pipeline import Pipeline
 from workers.agent import Agent, Punctual, asks
 from workers.agent.apart import Apart
+from workers.commands.custom import custom
 from workers.delivery import open_senders
 from workers.delivery.deliver import Courier
 from workers.delivery.typing_indicator import TypingAgent
@@ -24,6 +25,7 @@ class Crew:
 
 @asynccontextmanager
 async def open_crew(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[Crew]:
+    custom(pipe.settings)  # a worker whose commands cannot work does not start
     timeout_seconds = pipe.settings.turn_timeout_seconds
     punctual, apart = Punctual(agent, timeout_seconds), Apart(pipe.settings.agent, timeout_seconds)
     try:

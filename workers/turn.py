@@ -17,6 +17,7 @@ from shared.errors import AlreadyDone, Crashed, Permanent, RateLimited, Supersed
 from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane import Lease
+from shared.lane.session_lock import SessionLock
 from shared.messages import Entry, Mail, Reply, Session, State, Turn
 from shared.pipeline import Pipeline
 from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
@@ -45,11 +46,20 @@ class Runner:
 async def take_turns(lease: Lease, runner: Runner) -> None:
     """Run a key's waiting turns until it is idle, handed over or another's. Twice for the same mail commits once."""
     turns = KeyTurns(lease, runner)
+    try:
+        await _take_turns(lease, turns, runner)
+    finally:
+        await turns.lock.give_back()
+
+
+async def _take_turns(lease: Lease, turns: KeyTurns, runner: Runner) -> None:
     while lease.mail:
         waiting = lease.mail[0]
         try:
             opened = await open_mail(lease.key, waiting, turns.session, runner.pipe.store)
-            if opened.mail is None:  # it ended before: only the acknowledgement was missing
+            if await turns.lock.follow(opened.session):  # another key talks to it: it may have moved on meanwhile
+                turns.session = None
+            elif opened.mail is None:  # it ended before: only the acknowledgement was missing
                 await lease.acknowledge([waiting.seq], limit=1)
             elif (committed := await turns.take(opened)) is not None:
                 await turns.acknowledge(committed, [opened.mail.seq])
@@ -70,6 +80,7 @@ class KeyTurns:
         self.lease = lease
         self.runner = runner
         self.pipe = runner.pipe
+        self.lock = SessionLock(lease, self.pipe.store.journal, self.pipe.settings.heartbeat_seconds)
         self.session: Session | None = None
         self._done = 0
         self._claimed_at = now_ms()

@@ -7,6 +7,7 @@ from shared.store.dead import DeadLetters
 from shared.store.facts import Facts
 from shared.store.journal import Journal
 from shared.store.outbox import Outbox
+from shared.store.owned import Owned
 from shared.store.transcript import Transcript
 
 __all__ = ["Store", "open_store"]
@@ -18,6 +19,7 @@ class Store:
         self.journal = Journal(database)
         self.transcript = Transcript(database, history_messages)
         self.facts = Facts(database)
+        self.owned = Owned(database)
         self.outbox = Outbox(database)
         self.dead = DeadLetters(database)
 

@@ -75,7 +75,7 @@ class Step:
     values: dict[str, Any]
 
 
-def step(name: str, **values: Any) -> Step:
+def step(name: str, /, **values: Any) -> Step:
     return Step(STATEMENTS[name], values)
 
 

@@ -2,6 +2,7 @@
 
 | scope | name | value |
 |---|---|---|
+| session id | `joined:<session key>` | that key talks to this session, having come by /resume or having been met there |
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ class Change:
     inactive_from: int | None = None  # rows from here to the last one loaded leave the conversation, and stay on disk
     next_session_id: str | None = None  # this session ends, and the key talks to a new one
     end_reason: str | None = None
+    switch_to: str | None = None  # the key talks to this session from now on, which is there already
     facts: Mapping[tuple[str, str], str | None] = field(default_factory=dict)  # (scope, name) -> value; None forgets
     also: tuple[Also, ...] = ()  # statements of a feature's own
 
@@ -135,8 +136,11 @@ class Transcript:
         settled = {"state": ending.state.value, "reason": ending.reason, "attempts": proof.attempts}
         done_seq = max((m.seq for m in mail if m.journaled), default=0)
 
-        talks_to = change.next_session_id or session.id
-        ended_at = now if change.next_session_id else None
+        talks_to = change.next_session_id or change.switch_to or session.id
+        ended_at = now if change.next_session_id or change.end_reason else None
+        facts = dict(change.facts)
+        if talks_to != session.id and (left := f"joined:{session_key}") in session.facts:
+            facts[session.id, left] = None
         owner = session.owner
         if owner is None or change.next_session_id is not None:  # a session begins, or is older than owners
             owner = owner_of(SessionKey.parse(session_key), mail[-1].inbound.source) if mail else owner
@@ -169,7 +173,7 @@ class Transcript:
                 "inbound_id": entry.inbound_id,
             }
             steps.append(step("commit_message", n=n, **row, **stamp))
-        for (scope, name), value in change.facts.items():
+        for (scope, name), value in facts.items():
             fact = {"scope": scope, "name": name}
             steps.append(
                 step("commit_no_fact", **fact, **stamp)

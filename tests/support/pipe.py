@@ -74,7 +74,10 @@ class Rig:
 
     async def run_turns(self, key: str = key_of()) -> None:
         """What a worker does with the waiting wake of a key."""
-        await take_turns(await self.lease(key), self.runner())
+        await self.turns(await self.lease(key))
+
+    async def turns(self, lease: Lease) -> None:
+        await take_turns(lease, self.runner())
 
     def runner(self) -> Runner:
         return Runner(self.pipe, self.agent, self.agent, "test")

@@ -57,6 +57,7 @@ class Command:
     run: Callable[[Call], Awaitable[Answer | Again]]
     aliases: tuple[str, ...] = ()
     args: str = ""  # as help shows them; empty: it takes none
+    admin: bool = False  # for admins only
 
 
 REGISTRY: dict[str, Command] = {}
@@ -74,11 +75,21 @@ def parse(text: str) -> tuple[str, str] | None:
     return (match[1].lower(), (match[2] or "").strip()) if match else None
 
 
+def known_to(call: Call) -> dict[str, Command]:
+    """The commands that the caller may give, by name and alias, with the deployment's own."""
+    settings, source = call.pipe.settings, call.inbound.source
+    everything = {**REGISTRY, **(custom(settings) if settings.commands else {})}
+    return {n: c for n, c in everything.items() if may_give(settings, source, c.name, c.admin)}
+
+
 async def run(call: Call) -> Answer | Again:
     """Do what was asked. An unknown command is answered, not given to the agent: it was not meant for it."""
-    command = REGISTRY.get(call.name)
+    known = known_to(call)
+    command = known.get(call.name)
+    if command is None and (refused := REGISTRY.get(call.name)) is not None:
+        return Answer(f"/{refused.name} is {'for admins' if refused.admin else 'not switched on for you'} here.")
     if command is None:
-        close = difflib.get_close_matches(call.name, REGISTRY, n=1)
+        close = difflib.get_close_matches(call.name, known, n=1)
         hint = f"Did you mean /{close[0]}?" if close else "Send /help for what I understand."
         return Answer(f"I do not know /{call.name}. {hint}")
     if call.args and not command.args:
@@ -86,4 +97,6 @@ async def run(call: Call) -> Answer | Again:
     return await command.run(call)
 
 
-from workers.commands import about, lifetime, mending  # noqa: E402, F401 (they register themselves)
+from workers.commands import about, lifetime, mending, resume  # noqa: E402, F401 (they register themselves)
+from workers.commands.custom import custom  # noqa: E402
+from workers.commands.tiers import may_give  # noqa: E402

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from shared.clock import iso
-from workers.commands import REGISTRY, Answer, Call, Command, register
+from workers.commands import Answer, Call, Command, known_to, register
 
 
-async def show_help(_: Call) -> Answer:
-    commands = sorted(set(REGISTRY.values()), key=lambda command: command.name)
+async def show_help(call: Call) -> Answer:
+    commands = sorted(set(known_to(call).values()), key=lambda command: command.name)
     return Answer("\n".join(f"/{c.name}{' ' + c.args if c.args else ''} — {c.help}" for c in commands))
 
 
