@@ -1,7 +1,7 @@
 """Every Redis name is made here.
 
 kt:<lane>:mail:<key>   sorted set, score = seq: the mailbox
-kt:<lane>:lane:<key>   hash token/until/of/attempts/failed/job: awake, leased or delayed; absent = idle
+kt:<lane>:lane:<key>   hash token/until/of/attempts/failed/job/since/stop: awake, leased or delayed; absent = idle
 kt:<lane>:due          sorted set key -> ms: when the housekeeper should look at a key that is not idle
 kt:seen:<message id>   string with a TTL, only with durability = redis: the dedupe memory
 kt:session:<session id>  hash lease token -> ticket:until, only while several keys talk to one session

@@ -13,12 +13,13 @@ from datetime import timedelta
 from shared import log, metrics
 from shared.clock import now_ms
 from shared.context import marks
-from shared.errors import AlreadyDone, Crashed, Permanent, RateLimited, Superseded, Unavailable
+from shared.control import conversation_of, is_control_key
+from shared.errors import AlreadyDone, Crashed, Permanent, RateLimited, Stopped, Superseded, Unavailable
 from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane import Lease
 from shared.lane.session_lock import SessionLock
-from shared.messages import Entry, Mail, Reply, Session, State, Turn
+from shared.messages import Entry, Mail, Reply, Result, Session, State, Turn
 from shared.pipeline import Pipeline
 from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
 from workers import commands
@@ -29,6 +30,7 @@ from workers.opening import Opened, open_mail
 COMMIT_RETRY_SECONDS = 0.5
 REASONS = {Permanent: "refused", TimeoutError: "timeout", Crashed: "crashed"}
 WORKERS_KILLED = 4  # times MAX_ATTEMPTS: more attempts that took their whole worker along are no coincidence
+STOPPED = "(The user stopped this before it was finished.)"  # where the answer would be: the next row is the user's
 NOTICE = "Sorry, I could not process your last message. It has been set aside for a person to look at."
 
 
@@ -94,7 +96,9 @@ class KeyTurns:
         if opened.unreadable is not None:
             return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), 0)
         if opened.lacking is not None:  # only at the head of the mailbox are its attempts known to the next holder
-            await self.pipe.turns.put(lease.key, mail.seq, opened.lacking)
+            await lease.lane.put(lease.key, mail.seq, opened.lacking)
+        if lease.stop_ms and mail.inbound.received_at <= lease.stop_ms:
+            return await self._stop(mail, ())
         begun, failed = lease.attempts_before(mail.seq)
         before = max(begun, opened.attempts)
         if before >= limit * WORKERS_KILLED:
@@ -103,12 +107,16 @@ class KeyTurns:
         agent = self.runner.apart if begun > failed else self.runner.agent
         if (command := commands.parse(mail.inbound.text)) is not None:
             return await self._obey(mail, before + 1, agent, *command)
+        if is_control_key(lease.key):  # no agent runs here, whoever put this into the mailbox
+            return await self._bury(mail, Ending(State.DEAD, "malformed", "no control message"), before)
         return await self._attempt(mail, before + 1, agent)
 
     async def _obey(self, mail: Mail, attempt: int, agent: Agent, name: str, args: str) -> Committed | None:
         """A command is its key's turn: it waits its time and is committed like any other."""
-        session, key = self.session, self.lease.key
+        session, key = self.session, conversation_of(self.lease.key)
         assert session is not None
+        if key != self.lease.key:  # a control message is about the conversation, and only numbered apart from it
+            session, _ = await self.pipe.store.transcript.load(key, "")
         done = await commands.run(commands.Call(name, args, mail.inbound, key, session, self.pipe, self.runner.asks))
         if isinstance(done, commands.Again):
             return await self._attempt(mail, attempt, agent, done)
@@ -154,9 +162,10 @@ class KeyTurns:
         started_at = now_ms()
         try:
             with metrics.STAGE.labels("agent").time():
-                reach("agent.before")
-                result = await agent.run(turn)
-                reach("agent.after")
+                result = await self._run(agent, turn, mail.inbound.received_at)
+        except Stopped:
+            said = () if again else (marks.user_row(inbound), Entry("assistant", STOPPED))
+            return await self._stop(mail, said, attempt)
         except asyncio.CancelledError:
             if not lease.lost:
                 delay = self._backoff(attempt) if lease.stopped else timedelta(0)
@@ -178,6 +187,33 @@ class KeyTurns:
             return await self._failed(mail, attempt, error)
         metrics.TURNS.labels("answered").inc()
         log.get().info("answered", key=lease.key, turn=turn.id, attempt=attempt, ms=now_ms() - started_at)
+        return committed
+
+    async def _run(self, agent: Agent, turn: Turn, received_ms: int) -> Result:
+        """Run the agent. Stopped: the user asked for it meanwhile, in whatever process."""
+        lease, task = self.lease, asyncio.current_task()
+        assert task is not None
+        lease.running_turn(received_ms, task.cancel)
+        try:
+            reach("agent.before")
+            result = await agent.run(turn)
+            reach("agent.after")
+        except asyncio.CancelledError:
+            if lease.interrupted and not task.uncancel() and not lease.lost:  # nobody else wants it to end
+                raise Stopped from None
+            raise
+        finally:
+            lease.turn_ran()
+        if lease.interrupted:
+            task.uncancel()  # the agent had its answer ready and kept it
+        return result
+
+    async def _stop(self, mail: Mail, said: tuple[Entry, ...], attempts: int = 0) -> Committed:
+        """End a message that the user wants no answer to any more. /stop has its own answer: nothing is said here."""
+        proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempts, self._claimed_at, now_ms())
+        committed = await self._commit(mail, said, (), Ending(State.SUPERSEDED, "stopped"), proof, NO_CHANGE)
+        metrics.TURNS.labels("stopped").inc()
+        log.get().info("stopped", key=self.lease.key, message=mail.inbound.id)
         return committed
 
     async def _failed(self, mail: Mail, attempt: int, error: Exception) -> Committed | None:

@@ -14,6 +14,7 @@ import orjson
 
 from shared.clock import now_ms
 from shared.codec import encode_inbound, encode_text, storable
+from shared.control import conversation_of, is_control_key
 from shared.errors import Superseded
 from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, State
 from shared.owner import owner_of
@@ -143,7 +144,7 @@ class Transcript:
             facts[session.id, left] = None
         owner = session.owner
         if owner is None or change.next_session_id is not None:  # a session begins, or is older than owners
-            owner = owner_of(SessionKey.parse(session_key), mail[-1].inbound.source) if mail else owner
+            owner = _owner(session_key, mail) or owner
         about = {"added": len(entries), "title": change.title, "ended_at": ended_at, "end_reason": change.end_reason}
         about["owner"] = owner
 
@@ -236,6 +237,13 @@ class Transcript:
         return rows[0] if rows else None
 
 
+def _owner(session_key: str, mail: Sequence[Mail]) -> str | None:
+    """Whose a session is that begins with this mail. Control messages are no conversation of anybody's."""
+    if not mail or is_control_key(session_key):
+        return None
+    return owner_of(SessionKey.parse(session_key), mail[-1].inbound.source)
+
+
 def _entry(row: Row) -> Entry:
     return Entry(row["role"], row["text"], row["inbound_id"], orjson.loads(row["data"]) if row["data"] != "{}" else {})
 
@@ -280,6 +288,7 @@ def _parts(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str, A
             "idempotency_key": f"out_{keyed['turn_id']}_{ordinal}",
             "ordinal": ordinal,
             "payload": encode_text(payload),
+            "conversation": conversation_of(keyed["session_key"]),
         }
         steps.append(step("commit_outbox", destination=destination, platform=source.platform, **row, **keyed))
     return destination, steps

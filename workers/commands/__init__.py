@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from shared.control import parse as parse
 from shared.messages import Entry, Inbound, Session
 from shared.pipeline import Pipeline
 from shared.store import Store
 from shared.store.transcript import NO_CHANGE, Change
 from workers.agent import Asks
-
-_COMMAND = re.compile(r"/([a-z][a-z0-9_-]{0,31})(?:@\w+)?(?:\s+(.*))?", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +67,6 @@ def register(command: Command) -> None:
         REGISTRY[name] = command
 
 
-def parse(text: str) -> tuple[str, str] | None:
-    """The command's name and arguments, in any case, with or without @botname. None: this is for the agent."""
-    match = _COMMAND.fullmatch(text.strip())
-    return (match[1].lower(), (match[2] or "").strip()) if match else None
-
-
 def known_to(call: Call) -> dict[str, Command]:
     """The commands that the caller may give, by name and alias, with the deployment's own."""
     settings, source = call.pipe.settings, call.inbound.source
@@ -97,6 +89,6 @@ async def run(call: Call) -> Answer | Again:
     return await command.run(call)
 
 
-from workers.commands import about, lifetime, mending, resume  # noqa: E402, F401 (they register themselves)
+from workers.commands import about, control, lifetime, mending, resume  # noqa: E402, F401 (they register themselves)
 from workers.commands.custom import custom  # noqa: E402
 from workers.commands.tiers import may_give  # noqa: E402

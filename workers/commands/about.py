@@ -1,8 +1,7 @@
-"""Commands that only tell: /help, /whoami, /status."""
+"""Commands that only tell: /help, /whoami."""
 
 from __future__ import annotations
 
-from shared.clock import iso
 from workers.commands import Answer, Call, Command, known_to, register
 
 
@@ -19,18 +18,5 @@ async def whoami(call: Call) -> Answer:
     )
 
 
-async def status(call: Call) -> Answer:
-    row = await call.store.transcript.find(call.session_key)
-    if row is None:
-        return Answer("Nothing has been said here yet.")
-    lines = [
-        f"Session {row['id']}" + (f" “{row['title']}”" if row["title"] else ""),
-        f"since {iso(row['created_at'])}, last activity {iso(row['updated_at'])}",
-        f"{row['message_count']} rows",
-    ]
-    return Answer("\n".join(lines))
-
-
 register(Command("help", "what I understand", show_help, aliases=("commands",)))
 register(Command("whoami", "who I take you for", whoami))
-register(Command("status", "this conversation", status))
