@@ -14,6 +14,7 @@ from producers.follow import EventStream, follow_replies, replies
 from producers.intake import accept
 from producers.webhook.normalise import event_id_of, normalise, parse
 from shared.clock import now_ms
+from shared.control import conversation_of
 from shared.errors import Denied, Malformed
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
@@ -47,6 +48,7 @@ class Api:
         found = await trace(self._pipe, id) if _MESSAGE_ID.fullmatch(id) else None
         if found is None:
             return JSONResponse({"error": "no such message"}, 404)
+        found["session_key"] = conversation_of(found["session_key"] or "") or None
         return JSONResponse({name: found[name] for name in _SHOWN})
 
     async def follow(self, request: Request) -> Response:

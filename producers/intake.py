@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from shared import log, metrics
 from shared.codec import encode_inbound
+from shared.control import control_key, conversation_of, is_control
 from shared.errors import MailboxFull, Unavailable
 from shared.failpoints import reach
 from shared.lane import Put
@@ -39,7 +40,8 @@ async def accept(pipe: Pipeline, inbound: Inbound) -> Acceptance:
     log.correlation.set(inbound.id)
     with metrics.STAGE.labels("accept").time():
         journaled = pipe.settings.durability == "journal"
-        acceptance = await (_journal if journaled else _mailbox_only)(pipe, inbound, str(key))
+        numbered_by = control_key(str(key)) if is_control(inbound.text) else str(key)
+        acceptance = await (_journal if journaled else _mailbox_only)(pipe, inbound, numbered_by)
     if acceptance.fresh:
         metrics.ACCEPTED.labels(inbound.source.platform).inc()
     else:
@@ -56,17 +58,17 @@ async def _journal(pipe: Pipeline, inbound: Inbound, key: str) -> Acceptance:
     if accepted.state == State.PENDING:  # also when it is not fresh: the first receiver may have died before its wake
         try:
             reach("accept.before_wake")
-            await pipe.turns.put(accepted.session_key, accepted.seq, payload)
+            await pipe.lane_of(accepted.session_key).put(accepted.session_key, accepted.seq, payload)
             reach("accept.after_wake")
         except Unavailable as error:  # the journal has it: the housekeeper wakes the key when Redis is back
             log.get().warning("accepted without a wake", error=str(error))
-    return Acceptance(inbound.id, accepted.session_key, accepted.state, accepted.fresh)
+    return Acceptance(inbound.id, conversation_of(accepted.session_key), accepted.state, accepted.fresh)
 
 
 async def _mailbox_only(pipe: Pipeline, inbound: Inbound, key: str) -> Acceptance:
     payload = encode_inbound(inbound)
     limit = pipe.settings.mailbox_limit
-    put = await pipe.turns.put(key, 0, payload, limit=limit, seen=inbound.id, seen_ttl_s=SEEN_TTL_S)
+    put = await pipe.lane_of(key).put(key, 0, payload, limit=limit, seen=inbound.id, seen_ttl_s=SEEN_TTL_S)
     if put is Put.FULL:
         raise MailboxFull(key)
-    return Acceptance(inbound.id, key, State.PENDING, put is not Put.SEEN)
+    return Acceptance(inbound.id, conversation_of(key), State.PENDING, put is not Put.SEEN)

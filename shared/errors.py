@@ -52,6 +52,10 @@ class Permanent(PipelineError):
         self.notice = notice
 
 
+class Stopped(PipelineError):
+    """The user asked for this turn to end: keep what was said, say nothing more."""
+
+
 class Crashed(PipelineError):
     """The process that ran this turn, and nothing else, died."""
 

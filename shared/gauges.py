@@ -21,7 +21,7 @@ async def render_gauges(pipe: Pipeline) -> bytes:
     waiting = Gauge("keyturn_waiting", "Rows not ended yet", ["what"], registry=registry)
     age = Gauge("keyturn_oldest_waiting_seconds", "Age of the oldest row not ended yet", ["what"], registry=registry)
     dead = Gauge("keyturn_dead_open", "Dead letters nobody has dealt with", registry=registry)
-    for lane in (pipe.turns, pipe.deliveries):
+    for lane in pipe.lanes:
         in_flight.labels(lane.name).set(0)
         awake.labels(lane.name).set(0)
         for server in pipe.servers.all:

@@ -1,9 +1,10 @@
 """Every Redis name is made here.
 
 kt:<lane>:mail:<key>   sorted set, score = seq: the mailbox
-kt:<lane>:lane:<key>   hash token/until/of/attempts/failed/job: awake, leased or delayed; absent = idle
+kt:<lane>:lane:<key>   hash token/until/of/attempts/failed/job/since/stop: awake, leased or delayed; absent = idle
 kt:<lane>:due          sorted set key -> ms: when the housekeeper should look at a key that is not idle
 kt:seen:<message id>   string with a TTL, only with durability = redis: the dedupe memory
+kt:session:<session id>  hash lease token -> ticket:until, only while several keys talk to one session
 kt:events:<key>        channel: a reply of this session was put out
 kt:listener:<platform>:<account>  string with a TTL: the token of the one process that listens there
 Keys at rest leave nothing behind.
@@ -41,6 +42,10 @@ def seen(message_id: str) -> str:
 
 def events(session_key: str) -> str:
     return f"kt:events:{session_key}"
+
+
+def session_lock(session_id: str) -> str:
+    return f"kt:session:{session_id}"
 
 
 def listener(platform: str, account: str) -> str:

@@ -7,14 +7,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+from shared.control import is_control_key
 from shared.lane import Lane
 from shared.lane.wake import WakeTemplate
 from shared.redis_servers import Servers
 from shared.settings import Settings
 from shared.store import Store, open_store
 
-TURNS, DELIVERIES = "turns", "deliveries"
-JOBS = {TURNS: "workers.jobs.take_turns", DELIVERIES: "workers.jobs.deliver"}  # all that RQ may call
+TURNS, DELIVERIES, CONTROL = "turns", "deliveries", "control"
+JOBS = {  # all that RQ may call
+    TURNS: "workers.jobs.take_turns",
+    DELIVERIES: "workers.jobs.deliver",
+    CONTROL: "workers.jobs.control",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +29,18 @@ class Pipeline:
     store: Store
     turns: Lane
     deliveries: Lane
+    control: Lane
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return self.turns, self.deliveries, self.control
 
     def lane(self, name: str) -> Lane:
-        return {TURNS: self.turns, DELIVERIES: self.deliveries}[name]
+        return {TURNS: self.turns, DELIVERIES: self.deliveries, CONTROL: self.control}[name]
+
+    def lane_of(self, key: str) -> Lane:
+        """The lane that a key belongs to, which its text says."""
+        return self.deliveries if key.startswith("to:") else self.control if is_control_key(key) else self.turns
 
 
 @asynccontextmanager
@@ -34,12 +48,12 @@ async def open_pipeline(settings: Settings) -> AsyncIterator[Pipeline]:
     """Everything a process needs. Opens while servers are down; calls then raise Unavailable until they are back."""
     servers = Servers(settings.redis_urls(), settings.partitions)
     store = await open_store(settings.database, settings.history_messages)
-    turns, deliveries = _lane(settings, servers, TURNS), _lane(settings, servers, DELIVERIES)
+    lanes = [_lane(settings, servers, name) for name in (TURNS, DELIVERIES, CONTROL)]
     try:
-        yield Pipeline(settings, servers, store, turns, deliveries)
+        yield Pipeline(settings, servers, store, *lanes)
     finally:
-        await turns.close()
-        await deliveries.close()
+        for lane in lanes:
+            await lane.close()
         await store.database.close()
         await servers.close()
 

@@ -66,6 +66,8 @@ class Platform(BaseModel):
     """Unset: on when its secrets are there. True without them: the process refuses to start."""
     allowed_users: Names = ()
     """Platform user ids that may talk to the bot here."""
+    admin_users: Names = ()
+    """Platform user ids that may give every command here."""
     home_channel: str | None = None
     """Where messages go that answer nobody, such as scheduled ones."""
     require_mention: bool = True
@@ -281,6 +283,25 @@ class Memory(BaseModel):
     """The model's time for one conversation. A message of the same chat waits for it, at the most this long."""
 
 
+class CustomCommand(BaseModel):
+    """A slash command of the deployment's own: TEXT is answered as it is, PROMPT goes to the agent."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    text: str | None = None
+    """A fixed answer."""
+    prompt: str | None = None
+    """What the agent is asked; `{args}` stands for what followed the command."""
+    help: str = "a command of this bot"
+    """What /help says about it."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> CustomCommand:
+        if (self.text is None) == (self.prompt is None):
+            raise ValueError("a command of COMMANDS has either TEXT or PROMPT")
+        return self
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -363,6 +384,12 @@ class Settings(BaseSettings):
     """Prompts and log lines show ids of people and chats as keyed hashes, where nobody needs them to mention somebody."""
     redact_key: SecretStr | None = None
     """The key of those hashes, 16 bytes or more. Unset: made up once and kept in DATA_DIR; PostgreSQL needs it set."""
+    admin_users: Names = ()
+    """User ids that may give every command on every platform."""
+    user_commands: Names = ("*",)
+    """The commands that others may give; `*` is all but those for admins. /help and /whoami are always among them."""
+    commands: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")], CustomCommand] = {}
+    """Commands of your own: `COMMANDS__<name>` = `{"text": …}` or `{"prompt": …}`."""
     webhook: Webhook = Webhook()
     api: Api = Api()
     telegram: Telegram = Telegram()

@@ -54,7 +54,8 @@ async def whereabouts(pipe: Pipeline, found: dict[str, Any]) -> dict[str, Any]:
     """What Redis knows now of a traced message that has not come to its end: by lane, how its key stands."""
     now: dict[str, Any] = {}
     if found["state"] == State.PENDING and found["session_key"] is not None:
-        now["turns"] = await _standing(pipe.turns, found["session_key"])
+        lane = pipe.lane_of(found["session_key"])
+        now[lane.name] = await _standing(lane, found["session_key"])
     for part in found["parts"]:
         if part["state"] in UNSENT:
             now["deliveries"] = await _standing(pipe.deliveries, part["destination"])

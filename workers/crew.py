@@ -10,6 +10,7 @@ from shared.pipeline import Pipeline
 from shared.settings import MAIN
 from workers.agent import Agent, Punctual, asks, resolve, wants_context
 from workers.agent.apart import Apart
+from workers.commands.custom import custom
 from workers.context import Briefing
 from workers.delivery import Sender, open_senders
 from workers.delivery.deliver import Courier
@@ -28,6 +29,7 @@ class Crew:
 async def open_crew(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[Crew]:
     """Everything that runs turns and deliveries: `agent` as main, and those that the settings name beside it."""
     settings = pipe.settings
+    custom(settings)  # a worker whose commands cannot work does not start
     with ExitStack() as stack:
         async with open_senders(pipe) as senders:
             others = {

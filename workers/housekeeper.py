@@ -70,7 +70,7 @@ class Housekeeper:
     async def _wake_due(self) -> float:
         """Wake the keys whose time has come; say how long until the next one's."""
         soonest = float("inf")
-        for lane in (self._pipe.turns, self._pipe.deliveries):
+        for lane in self._pipe.lanes:
             for server in self._pipe.servers.all:
                 late, next_s = await lane.due(server, AT_ONCE)
                 for key, recovered in zip(late, await self._recover(lane, late), strict=True):
@@ -96,7 +96,7 @@ class Housekeeper:
         return found
 
     async def _sweep(self) -> float:
-        for lane in (self._pipe.turns, self._pipe.deliveries):
+        for lane in self._pipe.lanes:
             for server in self._pipe.servers.all:
                 await self._requeue_stuck(lane, server)
         for server in self._pipe.servers.all:
@@ -122,7 +122,7 @@ class Housekeeper:
     async def _bury_workers(self, server: Server) -> None:
         """Take what dead workers left in RQ's registries: nobody else does, and dashboards would show it for ever."""
         queues = []
-        for lane in (self._pipe.turns, self._pipe.deliveries):
+        for lane in self._pipe.lanes:
             for partition in self._pipe.servers.partitions_of(server):
                 queues.append(keys.queue_name(lane.name, partition))
                 await lane.abandon(server, queues[-1], AT_ONCE)
@@ -142,8 +142,10 @@ class Housekeeper:
         journal, after, asleep = self._pipe.store.journal, "", set[str]()
         while waiting := await journal.waiting_keys(after=after, older_than_ms=ANY_AGE_MS, limit=AT_ONCE):
             after = waiting[-1]
-            awake = await self._pipe.turns.awake(waiting)
-            asleep |= {key for key, is_awake in zip(waiting, awake, strict=True) if not is_awake}
+            for lane in (self._pipe.turns, self._pipe.control):
+                mine = [key for key in waiting if self._pipe.lane_of(key) is lane]
+                awake = await lane.awake(mine)
+                asleep |= {key for key, is_awake in zip(mine, awake, strict=True) if not is_awake}
             forgotten = [key for key in waiting if key in asleep and key in self._asleep]
             for start in range(0, len(forgotten), FILL_AT_ONCE):
                 await asyncio.gather(*map(self._fill, forgotten[start : start + FILL_AT_ONCE]))
@@ -152,8 +154,9 @@ class Housekeeper:
     async def _fill(self, key: str) -> None:
         reach("housekeep.before_journal_wake")
         rows = await self._pipe.store.journal.pending(key, after=0, limit=MAIL_PER_KEY)
-        await asyncio.gather(*(self._pipe.turns.put(key, row.seq, row.payload.encode()) for row in rows))
-        metrics.RECOVERED.labels("turns", "journal").inc()
+        lane = self._pipe.lane_of(key)
+        await asyncio.gather(*(lane.put(key, row.seq, row.payload.encode()) for row in rows))
+        metrics.RECOVERED.labels(lane.name, "journal").inc()
         log.get().warning("woken from the journal", key=key)
 
     async def _wake_outbox(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from shared.lane import Lease
-from shared.pipeline import DELIVERIES, JOBS, TURNS
+from shared.pipeline import CONTROL, DELIVERIES, JOBS, TURNS
 from workers.crew import Crew
 from workers.delivery.deliver import deliver_parts
 from workers.turn import take_turns as run_turns
@@ -19,4 +19,12 @@ async def deliver(lease: Lease, crew: Crew) -> None:
     await deliver_parts(lease, crew.courier)
 
 
-ALLOWED: dict[str, Callable[[Lease, Crew], Awaitable[None]]] = {JOBS[TURNS]: take_turns, JOBS[DELIVERIES]: deliver}
+async def control(lease: Lease, crew: Crew) -> None:
+    await run_turns(lease, crew.runner)
+
+
+ALLOWED: dict[str, Callable[[Lease, Crew], Awaitable[None]]] = {
+    JOBS[TURNS]: take_turns,
+    JOBS[DELIVERIES]: deliver,
+    JOBS[CONTROL]: control,
+}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from shared import metrics
 from shared.codec import decode_inbound
+from shared.control import conversation_of
 from shared.errors import Malformed
 from shared.failpoints import reach
 from shared.lane.lease import Waiting
@@ -80,6 +81,6 @@ def _decoded(waiting: Waiting) -> tuple[Inbound | None, str]:
 
 def _stand_in(id: str, key: str) -> Inbound:
     """For a journal row that cannot be read: enough to bury it and to tell the chat."""
-    session_key = SessionKey.parse(key)
+    session_key = SessionKey.parse(conversation_of(key))
     source = Source(session_key.platform, session_key.chat, session_key.chat_type, session_key.account)
     return Inbound(id, "", source, "")

@@ -15,7 +15,7 @@ import uvloop
 
 from shared import keys, log, settings
 from shared.codec import Serializer
-from shared.pipeline import DELIVERIES, TURNS, Pipeline, open_pipeline
+from shared.pipeline import CONTROL, DELIVERIES, TURNS, Pipeline, open_pipeline
 from shared.redaction import open_redaction
 from shared.redis_servers import Server
 from shared.settings import Settings
@@ -23,7 +23,7 @@ from workers.agent import resolve
 from workers.crew import open_crew
 from workers.rq_worker import KeyturnWorker
 
-LANES = (TURNS, DELIVERIES)
+LANES = (TURNS, DELIVERIES, CONTROL)
 
 
 def work(config: Settings, lanes: Sequence[str] = LANES) -> None:
@@ -59,7 +59,7 @@ async def _work(config: Settings, lanes: Sequence[str]) -> None:
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
     stopping = stop_on_signals()
     async with open_pipeline(config) as pipe, open_crew(pipe, resolve(config.agent, config), name) as crew:
-        slots = asyncio.Semaphore(_slots(config, len(lanes) * config.partitions))
+        slots = asyncio.Semaphore(_slots(config, len({*lanes} - {CONTROL}) * config.partitions))
         workers = [(_worker(pipe, server, lanes, name), server) for server in pipe.servers.all]
         log.get().info("working", worker=name, concurrency=config.concurrency)
         await asyncio.gather(

@@ -26,7 +26,7 @@ from shared.errors import PipelineError, Unavailable
 from shared.failpoints import reach
 from shared.lane import Lane, Lease
 from shared.lane.wake import FAILURE_TTL_SECONDS, Running, called, queue_key, stamp
-from shared.pipeline import JOBS
+from shared.pipeline import CONTROL, JOBS
 from shared.redis_servers import Server
 from workers.crew import Crew
 from workers.jobs import ALLOWED
@@ -34,6 +34,7 @@ from workers.jobs import ALLOWED
 POP_SECONDS = 2  # a blocking pop ends by itself or by the server's word, never by cancelling: that could strand a wake
 CLAIM_LIMIT = 1  # mail per claim: each message is a turn of its own
 PUT_OFF = timedelta(seconds=1)  # for a key whose database does not answer
+CONTROL_AT_ONCE = 16  # control messages have room of their own: /stop must get through when turns fill all the rest
 RETRY_SECONDS = 0.5  # between tries while Redis is away
 
 
@@ -59,6 +60,7 @@ class KeyturnWorker(BaseWorker):
         """Serve this worker's queues on one Redis until `stopping` is set, then drain."""
         self._crew, self._server, self._slots, self._stopping = crew, server, slots, stopping
         self._settings = crew.pipe.settings
+        self._control_slots = asyncio.Semaphore(CONTROL_AT_ONCE + len(self.queues))
         self._running: dict[str, tuple[asyncio.Task[None], Running, Lease | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # also those that have not started their wake yet
         self._suspended = False
@@ -69,8 +71,8 @@ class KeyturnWorker(BaseWorker):
         background = [asyncio.create_task(self._beat()), asyncio.create_task(self._obey())]
         fetchers = [asyncio.create_task(self._fetch(queue.name)) for queue in self.queues]
         await stopping.wait()
-        for _ in fetchers:
-            slots.release()  # one that waits for a slot behind long turns shall see the end too
+        for queue in self.queues:
+            self._slots_of(queue.name).release()  # one that waits for a slot behind long turns shall see the end too
         await self._end_pops(fetchers)
         await self._drain()
         for task in background:
@@ -86,13 +88,13 @@ class KeyturnWorker(BaseWorker):
 
         So while a backlog drains, a conversation that begins now is answered now, and the backlog still gets half.
         """
-        key = queue_key(queue)
+        key, slots = queue_key(queue), self._slots_of(queue)
         ends = cycle(("LEFT", "RIGHT"))
         client = self._server.connect(single_connection_client=True)
         number: int | None = None
         try:
             while not self._stopping.is_set():
-                await self._slots.acquire()
+                await slots.acquire()
                 job_id: Any = None
                 try:
                     if not self._suspended and not self._stopping.is_set():
@@ -111,7 +113,7 @@ class KeyturnWorker(BaseWorker):
                     await asyncio.sleep(RETRY_SECONDS)
                 finally:
                     if job_id is None:
-                        self._slots.release()
+                        slots.release()
                 if job_id is not None:
                     self._spawn(queue, job_id)
         finally:
@@ -129,17 +131,17 @@ class KeyturnWorker(BaseWorker):
     def _spawn(self, queue: str, job_id: bytes) -> None:
         task = asyncio.create_task(self._run(queue, job_id))
         self._tasks.add(task)
-        task.add_done_callback(self._spawned_ended)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._slots_of(queue).release())
 
-    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._slots.release()
+    def _slots_of(self, queue: str) -> asyncio.Semaphore:
+        return self._control_slots if _lane_name(queue) == CONTROL else self._slots
 
     # -- running
 
     async def _run(self, queue: str, popped: bytes) -> None:
         """Start a popped wake, claim its key and run its job. Nothing that goes wrong here ends the worker."""
-        lane = self._crew.pipe.lane(queue.rpartition("-")[0])
+        lane = self._crew.pipe.lane(_lane_name(queue))
         job_id = popped.decode(errors="replace")
         claimed: Lease | Running | None = None
         try:
@@ -287,7 +289,7 @@ class KeyturnWorker(BaseWorker):
         await pipeline.execute()
 
     async def _obey(self) -> None:
-        """RQ's commands: shutdown, and stop-job for one wake."""
+        """RQ's commands: shutdown, and stop-job for one wake. And ours: stop-turn, when a user said /stop (stop.lua)."""
         while True:
             with suppress(Exception):
                 client = self._server.connect()
@@ -313,6 +315,11 @@ class KeyturnWorker(BaseWorker):
             if lease is not None:
                 lease.stopped = True
             task.cancel()
+        elif command == "stop-turn" and isinstance(job_id, str) and job_id in self._running:
+            _, _, lease = self._running[job_id]
+            at_ms = str(payload.get("at_ms"))
+            if lease is not None and at_ms.isdecimal():
+                lease.stop(int(at_ms))
 
     async def _drain(self) -> None:
         """Let running wakes end within the grace time; hand the rest back without spending an attempt."""
@@ -323,6 +330,10 @@ class KeyturnWorker(BaseWorker):
             for task, _, _ in list(self._running.values()):
                 task.cancel()
             await asyncio.wait(self._tasks, timeout=0.1)
+
+
+def _lane_name(queue: str) -> str:
+    return queue.rpartition("-")[0]
 
 
 def _refusal(data: bytes, lane: Lane, lease: Lease | None) -> str | None:

@@ -15,11 +15,13 @@ from shared import log, metrics
 from shared.clock import now_ms
 from shared.context import marks
 from shared.context.memory import SHOWN, owner
-from shared.errors import AlreadyDone, Crashed, Permanent, RateLimited, Superseded, Unavailable
+from shared.control import conversation_of, is_control_key
+from shared.errors import AlreadyDone, Crashed, Permanent, RateLimited, Stopped, Superseded, Unavailable
 from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane import Lease
-from shared.messages import Entry, Inbound, Mail, Reply, Session, State, Turn
+from shared.lane.session_lock import SessionLock
+from shared.messages import Entry, Inbound, Mail, Reply, Result, Session, State, Turn
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey, agent_of
 from shared.settings import MAIN
@@ -35,6 +37,7 @@ from workers.opening import Opened, open_mail
 COMMIT_RETRY_SECONDS = 0.5
 REASONS = {Permanent: "refused", TimeoutError: "timeout", Crashed: "crashed"}
 WORKERS_KILLED = 4  # times MAX_ATTEMPTS: more attempts that took their whole worker along are no coincidence
+STOPPED = "(The user stopped this before it was finished.)"  # where the answer would be: the next row is the user's
 NOTICE = "Sorry, I could not process your last message. It has been set aside for a person to look at."
 
 
@@ -64,8 +67,15 @@ class Runner:
 
 async def take_turns(lease: Lease, runner: Runner) -> None:
     """Run a key's waiting turns until it is idle, handed over or another's. Twice for the same mail commits once."""
-    runner = runner.of(lease.key)
+    runner = runner.of(conversation_of(lease.key))
     turns = KeyTurns(lease, runner)
+    try:
+        await _take_turns(lease, turns, runner)
+    finally:
+        await turns.lock.give_back()
+
+
+async def _take_turns(lease: Lease, turns: KeyTurns, runner: Runner) -> None:
     while lease.mail:
         waiting = lease.mail[0]
         if (ended := flush.read(waiting.payload)) is not None:
@@ -74,7 +84,9 @@ async def take_turns(lease: Lease, runner: Runner) -> None:
             continue
         try:
             opened = await open_mail(lease.key, waiting, turns.session, runner.pipe.store)
-            if opened.mail is None:  # it ended before: only the acknowledgement was missing
+            if await turns.lock.follow(opened.session):  # another key talks to it: it may have moved on meanwhile
+                turns.session = None
+            elif opened.mail is None:  # it ended before: only the acknowledgement was missing
                 await lease.acknowledge([waiting.seq], limit=1)
             elif (committed := await turns.take(opened)) is not None:
                 await turns.acknowledge(committed, [opened.mail.seq])
@@ -95,6 +107,7 @@ class KeyTurns:
         self.lease = lease
         self.runner = runner
         self.pipe = runner.pipe
+        self.lock = SessionLock(lease, self.pipe.store.journal, self.pipe.settings.heartbeat_seconds)
         self.session: Session | None = None
         self._seed: tuple[Entry, ...] = ()  # rows that the session begins with
         self._done = 0
@@ -111,11 +124,14 @@ class KeyTurns:
         if opened.unreadable is not None:
             return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), 0)
         if opened.lacking is not None:  # only at the head of the mailbox are its attempts known to the next holder
-            await self.pipe.turns.put(lease.key, mail.seq, opened.lacking)
-        if (reason := self.runner.lifetime.over(opened.session, mail.inbound)) is not None:
-            await self._end_session(opened.session, reason)
-            return None
-        self._seed = await self.runner.lifetime.seed(opened.session, lease.key, mail.inbound.source)
+            await lease.lane.put(lease.key, mail.seq, opened.lacking)
+        if lease.stop_ms and mail.inbound.received_at <= lease.stop_ms:
+            return await self._stop(mail, ())
+        if not is_control_key(lease.key):
+            if (reason := self.runner.lifetime.over(opened.session, mail.inbound)) is not None:
+                await self._end_session(opened.session, reason)
+                return None
+            self._seed = await self.runner.lifetime.seed(opened.session, lease.key, mail.inbound.source)
         begun, failed = lease.attempts_before(mail.seq)
         before = max(begun, opened.attempts)
         if before >= limit * WORKERS_KILLED:
@@ -124,6 +140,8 @@ class KeyTurns:
         agent = self.runner.apart if begun > failed else self.runner.agent
         if (command := commands.parse(mail.inbound.text)) is not None:
             return await self._obey(mail, before + 1, agent, *command)
+        if is_control_key(lease.key):  # no agent runs here, whoever put this into the mailbox
+            return await self._bury(mail, Ending(State.DEAD, "malformed", "no control message"), before)
         return await self._attempt(mail, before + 1, agent)
 
     async def _end_session(self, session: Session, reason: str) -> None:
@@ -136,8 +154,10 @@ class KeyTurns:
 
     async def _obey(self, mail: Mail, attempt: int, agent: Agent, name: str, args: str) -> Committed | None:
         """A command is its key's turn: it waits its time and is committed like any other."""
-        session, key = self.session, self.lease.key
+        session, key = self.session, conversation_of(self.lease.key)
         assert session is not None
+        if key != self.lease.key:  # a control message is about the conversation, and only numbered apart from it
+            session, _ = await self.pipe.store.transcript.load(key, "")
         done = await commands.run(commands.Call(name, args, mail.inbound, key, session, self.pipe, self.runner.asks))
         if isinstance(done, commands.Again):
             return await self._attempt(mail, attempt, agent, done)
@@ -173,7 +193,9 @@ class KeyTurns:
         lease, session = self.lease, self.session
         assert session is not None
         inbound = replace(mail.inbound, text=again.text) if again else mail.inbound
-        history, change = (again.history, again.change) if again else ((*self._seed, *session.history), NO_CHANGE)
+        history, change = (again.history, again.change) if again else (session.history, NO_CHANGE)
+        if self._seed and not again:
+            history = (*self._seed, *history)
         if not await lease.begin(mail.seq):
             lease.lose()
             return None
@@ -183,8 +205,9 @@ class KeyTurns:
         started_at, briefed, note = now_ms(), NOTHING, ""
         try:
             if self.runner.asks is not None and self.runner.briefing is not None and again is None:
-                session, note = await self._relieved(mail, attempt, session)
-                history = session.history
+                relieved, note = await self._relieved(mail, attempt, session)
+                if relieved is not session:
+                    session, history = relieved, relieved.history
             turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt, notes=notes)
             if self.runner.asks is not None:
                 turn = replace(turn, memory=await self._remembered(inbound))
@@ -192,9 +215,10 @@ class KeyTurns:
                 briefed = await self.runner.briefing.tell(lease.key, session, inbound)
                 turn = replace(turn, context=briefed.text, model=session.facts.get(MODEL, ""))
             with metrics.STAGE.labels("agent").time():
-                reach("agent.before")
-                result = await agent.run(turn)
-                reach("agent.after")
+                result = await self._run(agent, turn, mail.inbound.received_at)
+        except Stopped:
+            said = () if again else (marks.user_row(inbound), Entry("assistant", STOPPED))
+            return await self._stop(mail, said, attempt)
         except asyncio.CancelledError:
             if not lease.lost:
                 delay = self._backoff(attempt) if lease.stopped else timedelta(0)
@@ -242,6 +266,33 @@ class KeyTurns:
             return ()
         whose = owner(SessionKey.parse(self.lease.key), marks.user_row(inbound).data.get(marks.SENDER_ID))
         return tuple(note.text for note in await self.pipe.store.memory.of(whose, SHOWN))
+
+    async def _run(self, agent: Agent, turn: Turn, received_ms: int) -> Result:
+        """Run the agent. Stopped: the user asked for it meanwhile, in whatever process."""
+        lease, task = self.lease, asyncio.current_task()
+        assert task is not None
+        lease.running_turn(received_ms, task.cancel)
+        try:
+            reach("agent.before")
+            result = await agent.run(turn)
+            reach("agent.after")
+        except asyncio.CancelledError:
+            if lease.interrupted and not task.uncancel() and not lease.lost:  # nobody else wants it to end
+                raise Stopped from None
+            raise
+        finally:
+            lease.turn_ran()
+        if lease.interrupted:
+            task.uncancel()  # the agent had its answer ready and kept it
+        return result
+
+    async def _stop(self, mail: Mail, said: tuple[Entry, ...], attempts: int = 0) -> Committed:
+        """End a message that the user wants no answer to any more. /stop has its own answer: nothing is said here."""
+        proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempts, self._claimed_at, now_ms())
+        committed = await self._commit(mail, said, (), Ending(State.SUPERSEDED, "stopped"), proof, NO_CHANGE)
+        metrics.TURNS.labels("stopped").inc()
+        log.get().info("stopped", key=self.lease.key, message=mail.inbound.id)
+        return committed
 
     async def _failed(self, mail: Mail, attempt: int, error: Exception) -> Committed | None:
         """Try again later without holding a worker, or set the message aside and go on with the next."""

@@ -73,17 +73,19 @@ def listen(platform: Annotated[str, typer.Argument(help="telegram.")]) -> None:
 
 @app.command()
 def work(
-    only: Annotated[str | None, typer.Option(help="turns or deliveries.")] = None,
+    only: Annotated[str | None, typer.Option(help="turns (control messages included), deliveries or control.")] = None,
     concurrency: Annotated[int | None, typer.Option(help="Turns and deliveries at once.")] = None,
     agent: AgentName = None,
 ) -> None:
     """A worker: runs turns and deliveries. Start as many as there are cores."""
+    from shared.pipeline import CONTROL, TURNS
     from workers.process import LANES
     from workers.process import work as run
 
     if only is not None and only not in LANES:
         raise typer.BadParameter(f"--only takes {' or '.join(LANES)}")
-    run(load(concurrency=concurrency, agent=agent), LANES if only is None else (only,))
+    lanes = {None: LANES, TURNS: (TURNS, CONTROL)}.get(only, (only or "",))  # who runs turns hears what is said of them
+    run(load(concurrency=concurrency, agent=agent), lanes)
 
 
 @app.command()

@@ -68,7 +68,7 @@ def release(key: Key, json: show.Json = False) -> None:
 async def _restless(pipe: Pipeline, limit: int) -> list[dict[str, Any]]:
     from shared.lane.operator import restless
 
-    states = [*await restless(pipe.turns, limit), *await restless(pipe.deliveries, limit)]
+    states = [state for lane in pipe.lanes for state in await restless(lane, limit)]
     return [_dated(asdict(state)) for state in states[:limit]]
 
 
@@ -79,7 +79,7 @@ async def _look(pipe: Pipeline, key: str) -> dict[str, Any]:
     lane = lane_of(pipe, key)
     state = await look(lane, key)
     mail = await waiting_mail(lane, key, MAIL_SHOWN)
-    journal = await pipe.store.journal.route(key) if lane is pipe.turns else await _open_parts(pipe, key)
+    journal = await pipe.store.journal.route(key) if lane is not pipe.deliveries else await _open_parts(pipe, key)
     if state.state == "idle" and not mail and journal is None:
         raise show.Refused(f"no key {key}")
     return {
@@ -100,8 +100,8 @@ async def _free(pipe: Pipeline, key: str) -> Freed:
 
 
 def lane_of(pipe: Pipeline, key: str) -> Lane:
-    """The lane that a key belongs to: destinations begin with `to:`."""
-    return pipe.deliveries if key.startswith("to:") else pipe.turns
+    """The lane that a key belongs to: destinations begin with `to:`, control messages' keys with `control:`."""
+    return pipe.lane_of(key)
 
 
 async def _open_parts(pipe: Pipeline, destination: str) -> dict[str, Any] | None:

@@ -23,15 +23,18 @@ if #waiting == 0 then
   return {0}
 end
 if hand_over then
+  local stop = redis.call('HGET', state, 'stop')
   redis.call('DEL', state)
   redis.call('HSET', state, 'job', ARGV[15 + count])
+  if stop then redis.call('HSET', state, 'stop', stop) end
   redis.call('ZADD', due, now_ms() + patience_ms, key)
   rq_finish(4, 7)
   rq_enqueue(11, 15 + count)
   return {1}
 end
-redis.call('HSET', state, 'of', waiting[2], 'attempts', 1, 'failed', 0, 'until', now_ms() + lease_ms)
-redis.call('ZADD', due, now_ms() + lease_ms, key)
+local at = now_ms()
+redis.call('HSET', state, 'of', waiting[2], 'attempts', 1, 'failed', 0, 'until', at + lease_ms, 'since', at)
+redis.call('ZADD', due, at + lease_ms, key)
 local answer = {2}
 for i = 1, #waiting, 2 do
   answer[#answer + 1] = waiting[i + 1]

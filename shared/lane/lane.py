@@ -104,11 +104,12 @@ class Lane:
             return claim, answer[1], running
         key, attempts, begun, failed = answer[2].decode(), answer[3], bool(answer[4]), answer[5]
         try:
-            mail = unpack_mail(answer[6:])
+            mail = unpack_mail(answer[7:])
         except Garbled:  # the lease that this call took runs out
             await purge(self, key)
             raise
         lease = Lease(self, server, key, token, running, attempts=attempts, begun=begun, failed=failed, mail=mail)
+        lease.stop_ms = answer[6]
         self.hold(lease)
         return claim, answer[1], lease
 
@@ -200,9 +201,13 @@ class Lane:
         args = [self.lease_ms, *(item for lease in leases for item in (lease.token, lease.key))]
         reach("renew.before")
         for lease, renewed in zip(leases, await server.call(RENEW, names, args), strict=True):
-            if not renewed and lease.token in self._held:
+            if lease.token not in self._held:
+                continue
+            if not renewed:
                 metrics.LEASE_LOST.inc()
                 lease.lose()
+            elif renewed > 1:
+                lease.stop(renewed)
 
     def _names(self, key: str) -> list[str]:
         return [keys.mail(self.name, key), keys.state(self.name, key), keys.due(self.name)]

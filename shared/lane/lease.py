@@ -63,6 +63,9 @@ class Lease:
         self.ended = False
         self.lost = False
         self.on_lost: Callable[[], object] | None = None
+        self.stop_ms = 0  # mail that was received by then is to be dropped: the user said /stop
+        self.interrupted = False  # and the running turn was cut short for it
+        self._running: tuple[int, Callable[[], object]] | None = None
 
     def attempts_before(self, seq: int) -> tuple[int, int]:
         """How many attempts at this mail began before, and how many of them are known to have failed."""
@@ -112,6 +115,21 @@ class Lease:
         reach("release.before")
         self._end()
         await self.server.call(RELEASE, names, args)
+
+    def running_turn(self, received_ms: int, interrupt: Callable[[], object]) -> None:
+        """A turn runs that `interrupt` can end, until `turn_ran`; it answers what was received then."""
+        self._running, self.interrupted = (received_ms, interrupt), False
+
+    def turn_ran(self) -> None:
+        self._running = None
+
+    def stop(self, at_ms: int) -> None:
+        """Drop what was received by then, the running turn included. Safe to repeat."""
+        self.stop_ms = max(self.stop_ms, at_ms)
+        if self._running is not None and self._running[0] <= self.stop_ms:
+            (_, interrupt), self._running = self._running, None
+            self.interrupted = True
+            interrupt()
 
     def lose(self) -> None:
         """Another worker has the key now."""

@@ -41,6 +41,7 @@ class KeyState:
     left_ms: int | None = None
     job: str | None = None
     worker: str | None = None  # of a leased key, as RQ has it
+    since: int | None = None  # ms: when the mail at the head was begun
 
 
 async def look(lane: Lane, key: str) -> KeyState:
@@ -76,7 +77,7 @@ async def _look(lane: Lane, server: Server, key_list: Sequence[str]) -> list[Key
     pipeline = server.client.pipeline(transaction=True)
     pipeline.time()
     for key in key_list:
-        pipeline.hmget(keys.state(lane.name, key), ["token", "until", "attempts", "job"])
+        pipeline.hmget(keys.state(lane.name, key), ["token", "until", "attempts", "job", "since"])
         pipeline.zcard(keys.mail(lane.name, key))
     (seconds, micros), *answers = await _asked(pipeline.execute())
     now = seconds * 1000 + micros // 1000
@@ -88,14 +89,14 @@ async def _look(lane: Lane, server: Server, key_list: Sequence[str]) -> list[Key
 
 
 def _state(lane: str, key: str, held: list[bytes | None], waiting: int, now: int) -> KeyState:
-    token, until, attempts, job = held
+    token, until, attempts, job, since = held
     if not any(held):
         return KeyState(lane, key, "idle", waiting)
     name = "leased" if token is not None else "delayed" if until is not None else "awake"
     until_ms = _number(until)
     left_ms = until_ms - now if until_ms is not None else None
     job_id = job.decode(errors="replace") if job else None
-    return KeyState(lane, key, name, waiting, _number(attempts) or 0, until_ms, left_ms, job_id)
+    return KeyState(lane, key, name, waiting, _number(attempts) or 0, until_ms, left_ms, job_id, None, _number(since))
 
 
 def _number(text: bytes | None) -> int | None:

@@ -29,7 +29,7 @@ elseif last_job and redis.call('HGET', job_prefix .. last_job, 'status') == 'que
   redis.call('ZADD', due, at + patience_ms, key)
   return 0
 end
-redis.call('HDEL', state, 'token', 'until')
+redis.call('HDEL', state, 'token', 'until', 'since')
 redis.call('HSET', state, 'job', job_id)
 redis.call('ZADD', due, at + patience_ms, key)
 rq_enqueue(4, 4)

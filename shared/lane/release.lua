@@ -11,7 +11,7 @@ local key, token, delay_ms, attempt = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[
 local patience_ms, job_id = tonumber(ARGV[5]), ARGV[13]
 rq_finish(3, 6)
 if redis.call('HGET', state, 'token') ~= token then return 0 end
-redis.call('HDEL', state, 'token', 'until')
+redis.call('HDEL', state, 'token', 'until', 'since')
 if attempt == '1' then redis.call('HINCRBY', state, 'failed', 1) end
 if attempt == '0' then redis.call('HINCRBY', state, 'attempts', -1) end
 if delay_ms > 0 then

@@ -2,18 +2,19 @@
 -- the job alike: after a loss. A key that went idle has a job that ended, and stays idle.
 -- KEYS[1] due, then a state and a job for each lease
 -- ARGV[1] lease_ms, then a token and a key for each lease
--- Returns a list, 1 for each lease renewed, 0 for each that is someone else's or nobody's.
+-- Returns a list, for each lease 0 when it is someone else's or nobody's, 1 when it was renewed, or more: it was, and its mail up to that time (ms) is to be dropped.
 -- include now.lua
 local due, lease_ms = KEYS[1], tonumber(ARGV[1])
 local until_ms = now_ms() + lease_ms
 local answer = {}
 for i = 2, #KEYS, 2 do
   local state, job, token, key = KEYS[i], KEYS[i + 1], ARGV[i], ARGV[i + 1]
-  if redis.call('HGET', state, 'token') == token or redis.call('EXISTS', state, job) == 0 then
+  local held = redis.call('HMGET', state, 'token', 'stop')
+  if held[1] == token or redis.call('EXISTS', state, job) == 0 then
     redis.call('HSET', state, 'token', token, 'until', until_ms)
     redis.call('HSETNX', state, 'attempts', 1)
     redis.call('ZADD', due, until_ms, key)
-    answer[#answer + 1] = 1
+    answer[#answer + 1] = tonumber(held[2]) or 1
   else
     answer[#answer + 1] = 0
   end

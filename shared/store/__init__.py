@@ -8,6 +8,7 @@ from shared.store.facts import Facts
 from shared.store.journal import Journal
 from shared.store.memory import Memory
 from shared.store.outbox import Outbox
+from shared.store.owned import Owned
 from shared.store.transcript import Transcript
 
 __all__ = ["Store", "open_store"]
@@ -20,6 +21,7 @@ class Store:
         self.transcript = Transcript(database, history_messages)
         self.facts = Facts(database)
         self.memory = Memory(database)
+        self.owned = Owned(database)
         self.outbox = Outbox(database)
         self.dead = DeadLetters(database)
 

@@ -12,6 +12,7 @@
 | a session's id | `reset_active` | 1: something had been said in that one, 0: not. Consumed with `reset_reason` |
 | a session's id | `resumed_at` | wall clock, ms: somebody came back to it then; it has not been idle since |
 | a session's id | `suspended` | 1: the next message begins a new session, whatever the policy |
+| a session's id | `joined:<session key>` | that key talks to this session, having come by /resume or having been met there |
 """
 
 from __future__ import annotations

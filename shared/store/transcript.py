@@ -12,8 +12,11 @@ from typing import Any
 
 from shared.clock import now_ms
 from shared.codec import encode_inbound, encode_text, storable
+from shared.control import conversation_of, is_control_key
 from shared.errors import Superseded
 from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, State
+from shared.owner import owner_of
+from shared.session_key import SessionKey
 from shared.store.database import Database, Row, Step, step
 from shared.store.journal import first_session_id
 from shared.window import Window
@@ -57,6 +60,7 @@ class Change:
     inactive_from: int | None = None  # rows from here to the last one loaded leave the conversation, and stay on disk
     next_session_id: str | None = None  # this session ends, and the key talks to a new one
     end_reason: str | None = None
+    switch_to: str | None = None  # the key talks to this session from now on, which is there already
     facts: Mapping[tuple[str, str], str | None] = field(default_factory=dict)  # (scope, name) -> value; None forgets
     also: tuple[Also, ...] = ()  # statements of a feature's own
 
@@ -113,7 +117,7 @@ class Transcript:
         version, count = row["version"] or 0, row["message_count"] or 0
         known = {fact["name"]: fact["value"] for fact in facts}
         return Session(
-            row["session_id"], version, count, row["done_seq"], history, row["updated_at"] or 0, known
+            row["session_id"], version, count, row["done_seq"], history, row["updated_at"] or 0, known, row["owner"]
         ), stands
 
     async def commit(
@@ -134,9 +138,16 @@ class Transcript:
         settled = {"state": ending.state.value, "reason": ending.reason, "attempts": proof.attempts}
         done_seq = max((m.seq for m in mail if m.journaled), default=0)
 
-        talks_to = change.next_session_id or session.id
-        ended_at = now if change.next_session_id else None
+        talks_to = change.next_session_id or change.switch_to or session.id
+        ended_at = now if change.next_session_id or change.end_reason else None
+        facts = dict(change.facts)
+        if talks_to != session.id and (left := f"joined:{session_key}") in session.facts:
+            facts[session.id, left] = None
+        owner = session.owner
+        if owner is None or change.next_session_id is not None:  # a session begins, or is older than owners
+            owner = _owner(session_key, mail) or owner
         about = {"added": len(entries), "title": change.title, "ended_at": ended_at, "end_reason": change.end_reason}
+        about["owner"] = owner
 
         if session.version == 0:
             steps = [step("commit_new_session", **about, **keyed)]
@@ -144,7 +155,7 @@ class Transcript:
             steps = [step("commit_session", version=session.version, **about, **stamp)]
         steps.append(step("commit_route", done_seq=done_seq, talks_to=talks_to, **keyed))
         if change.next_session_id is not None:
-            steps.append(step("commit_next_session", next_session_id=change.next_session_id, **keyed))
+            steps.append(step("commit_next_session", next_session_id=change.next_session_id, owner=owner, **keyed))
             steps.append(step("commit_flush", row_count=session.message_count + len(entries), **keyed))
         if change.inactive_from is not None:
             rows = {"from_n": change.inactive_from, "to_n": session.message_count}
@@ -165,7 +176,7 @@ class Transcript:
                 "inbound_id": entry.inbound_id,
             }
             steps.append(step("commit_message", n=n, **row, **stamp))
-        for (scope, name), value in change.facts.items():
+        for (scope, name), value in facts.items():
             fact = {"scope": scope, "name": name}
             steps.append(
                 step("commit_no_fact", **fact, **stamp)
@@ -190,6 +201,7 @@ class Transcript:
             session.history.and_then(entries),
             now,
             session.facts,
+            owner,
         )
         outbox = tuple(rows[0]["id"] for rows in results[len(results) - len(parts) :])
         return Committed(moved, destination, outbox, changed=change != NO_CHANGE)
@@ -231,6 +243,13 @@ class Transcript:
     async def turn(self, turn_id: str) -> Row | None:
         [rows] = await self._database.read(step("turn_by_id", turn_id=turn_id))
         return rows[0] if rows else None
+
+
+def _owner(session_key: str, mail: Sequence[Mail]) -> str | None:
+    """Whose a session is that begins with this mail. Control messages are no conversation of anybody's."""
+    if not mail or is_control_key(session_key):
+        return None
+    return owner_of(SessionKey.parse(session_key), mail[-1].inbound.source)
 
 
 def _unjournaled(mail: Mail, settled: Mapping[str, Any], keyed: Mapping[str, Any]) -> Step:
@@ -275,6 +294,7 @@ def _parts(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str, A
             "idempotency_key": f"out_{keyed['turn_id']}_{ordinal}",
             "ordinal": ordinal,
             "payload": encode_text(payload),
+            "conversation": conversation_of(keyed["session_key"]),
         }
         steps.append(step("commit_outbox", destination=destination, platform=source.platform, **row, **keyed))
     return destination, steps

@@ -550,7 +550,7 @@ async def test_doctor_finds_wakes_that_no_worker_serves(rig: Rig, cli: Cli) -> N
 
 @pytest.mark.parametrize(("partitions", "level"), [(2, "ok"), (3, "fail")])
 async def test_doctor_finds_workers_of_other_partitions(rig: Rig, cli: Cli, partitions: int, level: str) -> None:
-    queues = [keys.queue_name(lane, p) for lane in ("turns", "deliveries") for p in range(partitions)]
+    queues = [keys.queue_name(lane, p) for lane in ("turns", "deliveries", "control") for p in range(partitions)]
     connection = redis.Redis.from_url(rig.pipe.servers.all[0].url)
     worker = KeyturnWorker(queues, name="w1", connection=connection, serializer=Serializer, prepare_for_work=False)
     worker.hostname, worker.pid = "here", 1

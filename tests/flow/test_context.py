@@ -199,15 +199,14 @@ async def test_a_goal_longer_than_the_limit_is_refused_and_the_old_one_stays(rig
 # -- places
 
 
-async def test_sethome_makes_the_chat_its_platforms_home_for_every_conversation(rig: Rig) -> None:
-    async with open_provider() as provider:
-        rig.agent = LlmAgent(config(provider))
+async def test_sethome_makes_the_chat_its_platforms_home_for_every_conversation(make_settings: Make) -> None:
+    async with told(make_settings(admin_users=("u1",))) as (rig, provider):
         await rig.accept("/sethome", chat="office", chat_name="The office")
         await rig.run_turns(key_of("office"))
         await say(rig, "hello")
         assert '- Webhook: "The office" (id "office")' in system_of(provider)
         assert "- `webhook`: the home channel" in system_of(provider)
-    listed = await say(rig, "/platforms")
+        listed = await say(rig, "/platforms")
     assert "webhook: home channel The office (office)" in listed and listed.splitlines()[0] == "api"
 
 

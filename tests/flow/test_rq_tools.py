@@ -30,7 +30,7 @@ from tests.support.pipe import Rig, key_of
 from tests.support.servers import Databases
 from workers.housekeeper import Housekeeper
 
-QUEUES = ["turns-0", "deliveries-0"]
+QUEUES = ["turns-0", "deliveries-0", "control-0"]
 DASHBOARD = """import sys; sys.argv = ["rq-dashboard", *sys.argv[1:]]; from rq_dashboard.cli import main; main()"""
 
 

@@ -98,6 +98,8 @@ class Turns(Rules):
                 found.append("I3: two workers hold one key, and no lease had run out")
         if len(set(w.outbox)) < len(w.outbox) or not set(ended) <= set(w.outbox):
             found.append("I5: a reply has two outbox rows, or none")
+        if self.joined and w.refused and not w.lossy:
+            found.append("I3: a commit was refused, and nothing had gone wrong: two keys ran on one session")
         for event in w.dead:
             if w.tries[event] < self.limit:
                 found.append(f"I1: a message was set aside after {w.tries[event]} of {self.limit} attempts")
@@ -125,7 +127,9 @@ class Turns(Rules):
         if lanes.in_order(w.workers, w.lanes if w.stale is None else w.lanes + w.stale):
             return w
         stale = None if w.stale is None else tuple(map(lanes.swapped, w.stale))
-        return w._replace(workers=w.workers[::-1], lanes=tuple(map(lanes.swapped, w.lanes)), stale=stale)
+        tickets = tuple(1 - i for i in w.tickets)
+        workers = w.workers[::-1]
+        return w._replace(workers=workers, lanes=tuple(map(lanes.swapped, w.lanes)), stale=stale, tickets=tickets)
 
     # -- receivers
 

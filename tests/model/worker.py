@@ -32,6 +32,13 @@ class TurnWorker:
                         yield self._start(popped, i)
             case Pc.POPPED:
                 yield self._start(w, i)
+            case Pc.LOAD if self.rules.joined and me.key == 1 and not w.met:
+                yield Step(f"{name}: key 1 resumes the session of key 0", Kind.WORK, w._replace(met=True))
+            case Pc.LOAD if self.rules.joined and w.met and self.rules.mutant != "no session lock":
+                if i not in w.tickets:
+                    yield Step(f"{name}: take a ticket", Kind.WORK, w._replace(tickets=(*w.tickets, i)))
+                elif w.tickets[0] == i and not self._unaware(w, me.key):
+                    yield self._load(w, i)
             case Pc.LOAD:
                 yield self._load(w, i)
             case Pc.GAP:
@@ -79,6 +86,17 @@ class TurnWorker:
                 yield Step(f"{name}: leave the key, as decided", Kind.WORK, off(having(w, i, me, lane), i))
         if me.pc not in (Pc.IDLE, Pc.POPPED, Pc.LEAVE):
             yield from self._renew(w, i)
+
+    def _unaware(self, w: World, key: int) -> bool:
+        """unaware.lua: another key is held by somebody who stands in no line: he may have loaded before the keys met."""
+        if self.rules.mutant == "no look for leases from before":
+            return False
+        return any(
+            lanes.holds(lane, j) and j not in w.tickets
+            for other, lane in enumerate(w.lanes)
+            for j in range(len(w.workers))
+            if other != key
+        )
 
     def _start(self, w: World, i: int) -> Step:
         me = w.workers[i]
@@ -200,6 +218,8 @@ class TurnWorker:
         assert me.known
         label = f"worker {i}: {'commit' if ending == ANSWERED else 'bury'} m{event} on version {me.known[0]}"
         if w.version != me.known[0] and self.rules.mutant != "no version check":
+            if self.rules.joined:
+                w = w._replace(refused=True)
             return Step(label + ": superseded", Kind.WORK, having(w, i, me._replace(pc=Pc.LOAD, known=())))
         journal = w.journal[me.key]
         if self.rules.journaled:

@@ -76,6 +76,9 @@ class World(NamedTuple):
     faults: tuple[int, ...]
     tries: tuple[int, ...]  # ghost: attempts begun per event
     lossy: bool  # ghost: Redis lost something
+    met: bool = False  # with `joined`: key 1 has resumed the session of key 0, and the session's facts say so
+    tickets: tuple[int, ...] = ()  # workers in line for that session; the first has it
+    refused: bool = False  # ghost: a commit was refused
 
 
 DONE = -1
@@ -97,6 +100,7 @@ class Rules:
     poison: str = ""  # event 0 ends every run of the agent so: "crash", "raise", or "either"
     turns_per_lease: int = 9
     rewrites: int = 0
+    joined: bool = False  # key 1 resumes the session of key 0; from then on turns need the session's lock
     pops: bool = False  # popping and starting a wake as two steps
     sweep: bool = True  # False: while Redis loses nothing, nothing may have to wait for the sweep of the journal
     faults: dict[str, int] = field(default_factory=dict)
@@ -122,6 +126,8 @@ def having(w: World, i: int, me: Worker, lane: Lane | None = None) -> World:
 def off(w: World, i: int) -> World:
     """Worker i has ended its wake. Whatever still bears its token belongs to nobody."""
     after = w._replace(workers=changed(w.workers, i, OFF), lanes=tuple(lanes.forget(lane, i) for lane in w.lanes))
+    if i in w.tickets:
+        after = after._replace(tickets=tuple(other for other in w.tickets if other != i))
     if w.stale is not None:
         after = after._replace(stale=tuple(lanes.forget(lane, i) for lane in w.stale))
     return after
@@ -133,7 +139,7 @@ def redis_is(w: World, new: tuple[Lane, ...]) -> World:
     for me in w.workers:
         known = me.job in (*new[me.key].wakes, *new[me.key].popped)
         workers.append(me._replace(fresh=False, forgotten=me.pc > Pc.POPPED, job=me.job if known else 0))
-    return w._replace(lanes=new, workers=tuple(workers), lossy=True)
+    return w._replace(lanes=new, workers=tuple(workers), lossy=True, tickets=())
 
 
 def may(w: World, fault: str) -> bool:

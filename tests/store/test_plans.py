@@ -30,13 +30,16 @@ QUERIES: dict[str, dict[str, Any]] = {
     "flush_due": {"before": 500, "limit": 50},
     "flush_candidates": {"after": 2, "after_id": "", "before": 3, "limit": 50},
     "flush_rows": {"session_id": "ses_7", "after": 40, "limit": 50},
+    "sessions_of_owner": {"owner": "webhook:u=7", "but": "", "untitled": 1, "pattern": "%", "limit": 10},
+    "session_of_owner": {"owner": "webhook:u=7", "wanted": "ses_7"},
+    "user_rows": {"session_id": "ses_7", "skip": 3},
     "messages_of_session": {"session_id": "ses_7", "limit": 50},
     "rows_to_compress": {"session_id": "ses_7", "after": 10, "until": 40, "limit": 50},
 }
 # 400 conversations of 50 messages each; two in a hundred inbounds and parts are still open.
 FILL = (
     """INSERT INTO routes SELECT 'agent:main:webhook:dm:' || k, 'ses_' || k, 25, 24, 1 FROM {keys}""",
-    """INSERT INTO sessions (id, session_key, version, turn_id, message_count, created_at, updated_at) SELECT 'ses_' || k, 'agent:main:webhook:dm:' || k, 24, 'turn', 50, 1, 1 FROM {keys}""",
+    """INSERT INTO sessions (id, session_key, version, turn_id, message_count, created_at, updated_at, owner) SELECT 'ses_' || k, 'agent:main:webhook:dm:' || k, 24, 'turn', 50, 1, 1, 'webhook:u=' || k FROM {keys}""",
     """INSERT INTO messages (session_id, n, turn_id, role, text, data, created_at)
        SELECT 'ses_' || k, n, 'turn_' || k, 'user', 'some words that were said', '{{}}', 1 FROM {keys}, {numbers}""",
     """INSERT INTO inbox (id, event_id, platform, session_key, seq, payload, state, received_at)

@@ -12,6 +12,7 @@ from producers.intake import Acceptance, accept
 from shared import keys
 from shared.clock import now_ms
 from shared.codec import message_id
+from shared.control import control_key
 from shared.lane import Lane, Lease
 from shared.lane.lane import Claim
 from shared.lane.wake import queue_key
@@ -68,14 +69,19 @@ class Rig:
         )
 
     async def lease(self, key: str = key_of()) -> Lease:
-        """Start the waiting wake of a turn key, which must be free."""
-        claim, lease = await self.start(self.pipe.turns, key)
+        """Start the waiting wake of a turn key, which must be free; where none waits, that of its control messages."""
+        awake = await self.pipe.turns.awake([key])
+        lane, key = (self.pipe.turns, key) if awake[0] else (self.pipe.control, control_key(key))
+        claim, lease = await self.start(lane, key)
         assert claim is Claim.LEASED and lease is not None
         return lease
 
     async def run_turns(self, key: str = key_of()) -> None:
         """What a worker does with the waiting wake of a key."""
-        await take_turns(await self.lease(key), self.runner())
+        await self.turns(await self.lease(key))
+
+    async def turns(self, lease: Lease) -> None:
+        await take_turns(lease, self.runner())
 
     def runner(self) -> Runner:
         briefing = Briefing(self.pipe.settings, self.pipe.store) if wants_context(self.agent) else None

@@ -15,13 +15,13 @@ from workers.process import LANES, _worker
 
 
 @asynccontextmanager
-async def working(pipe: Pipeline, agent: Agent | None = None) -> AsyncIterator[None]:
+async def working(pipe: Pipeline, agent: Agent | None = None, slots: int = 50) -> AsyncIterator[None]:
     """Turns are run and replies delivered until the block ends."""
     stopping, name = asyncio.Event(), f"test-{uuid4().hex[:6]}"
-    slots = asyncio.Semaphore(50)
+    room = asyncio.Semaphore(slots)
     async with open_crew(pipe, agent or FunctionAgent(echo), name) as crew:
         running = [
-            asyncio.create_task(_worker(pipe, server, LANES, name).run(crew, server, slots, stopping))
+            asyncio.create_task(_worker(pipe, server, LANES, name).run(crew, server, room, stopping))
             for server in pipe.servers.all
         ]
         running.append(asyncio.create_task(Housekeeper(pipe).run(stopping)))

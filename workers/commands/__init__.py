@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from shared.control import parse as parse
 from shared.messages import Entry, Inbound, Session
 from shared.pipeline import Pipeline
 from shared.store import Store
 from shared.store.transcript import NO_CHANGE, Change
 from workers.agent import Asks
-
-_COMMAND = re.compile(r"/([a-z][a-z0-9_-]{0,31})(?:@\w+)?(?:\s+(.*))?", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class Command:
     run: Callable[[Call], Awaitable[Answer | Again]]
     aliases: tuple[str, ...] = ()
     args: str = ""  # as help shows them; empty: it takes none
-    admin: bool = False  # changes something for others than who gives it
+    admin: bool = False  # for admins only: it changes something for others than who gives it
 
 
 REGISTRY: dict[str, Command] = {}
@@ -69,17 +67,21 @@ def register(command: Command) -> None:
         REGISTRY[name] = command
 
 
-def parse(text: str) -> tuple[str, str] | None:
-    """The command's name and arguments, in any case, with or without @botname. None: this is for the agent."""
-    match = _COMMAND.fullmatch(text.strip())
-    return (match[1].lower(), (match[2] or "").strip()) if match else None
+def known_to(call: Call) -> dict[str, Command]:
+    """The commands that the caller may give, by name and alias, with the deployment's own."""
+    settings, source = call.pipe.settings, call.inbound.source
+    everything = {**REGISTRY, **(custom(settings) if settings.commands else {})}
+    return {n: c for n, c in everything.items() if may_give(settings, source, c.name, c.admin)}
 
 
 async def run(call: Call) -> Answer | Again:
     """Do what was asked. An unknown command is answered, not given to the agent: it was not meant for it."""
-    command = REGISTRY.get(call.name)
+    known = known_to(call)
+    command = known.get(call.name)
+    if command is None and (refused := REGISTRY.get(call.name)) is not None:
+        return Answer(f"/{refused.name} is {'for admins' if refused.admin else 'not switched on for you'} here.")
     if command is None:
-        close = difflib.get_close_matches(call.name, REGISTRY, n=1)
+        close = difflib.get_close_matches(call.name, known, n=1)
         hint = f"Did you mean /{close[0]}?" if close else "Send /help for what I understand."
         return Answer(f"I do not know /{call.name}. {hint}")
     if call.args and not command.args:
@@ -87,4 +89,17 @@ async def run(call: Call) -> Answer | Again:
     return await command.run(call)
 
 
-from workers.commands import about, compress, goal, lifetime, memory, mending, model, places  # noqa: E402, F401 (they register themselves)
+from workers.commands import (  # noqa: E402, F401 (they register themselves)
+    about,
+    compress,
+    control,
+    goal,
+    lifetime,
+    memory,
+    mending,
+    model,
+    places,
+    resume,
+)
+from workers.commands.custom import custom  # noqa: E402
+from workers.commands.tiers import may_give  # noqa: E402

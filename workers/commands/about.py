@@ -1,13 +1,12 @@
-"""Commands that only tell: /help, /whoami, /status."""
+"""Commands that only tell: /help, /whoami."""
 
 from __future__ import annotations
 
-from shared.clock import iso
-from workers.commands import REGISTRY, Answer, Call, Command, register
+from workers.commands import Answer, Call, Command, known_to, register
 
 
-async def show_help(_: Call) -> Answer:
-    commands = sorted(set(REGISTRY.values()), key=lambda command: command.name)
+async def show_help(call: Call) -> Answer:
+    commands = sorted(set(known_to(call).values()), key=lambda command: command.name)
     return Answer("\n".join(f"/{c.name}{' ' + c.args if c.args else ''} — {c.help}" for c in commands))
 
 
@@ -19,18 +18,5 @@ async def whoami(call: Call) -> Answer:
     )
 
 
-async def status(call: Call) -> Answer:
-    row = await call.store.transcript.find(call.session_key)
-    if row is None:
-        return Answer("Nothing has been said here yet.")
-    lines = [
-        f"Session {row['id']}" + (f" “{row['title']}”" if row["title"] else ""),
-        f"since {iso(row['created_at'])}, last activity {iso(row['updated_at'])}",
-        f"{row['message_count']} rows",
-    ]
-    return Answer("\n".join(lines))
-
-
 register(Command("help", "what I understand", show_help, aliases=("commands",)))
 register(Command("whoami", "who I take you for", whoami))
-register(Command("status", "this conversation", status))

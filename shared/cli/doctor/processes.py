@@ -14,11 +14,11 @@ from shared import keys
 from shared.cli.doctor.finding import Finding, fail, ok, redacted, warn
 from shared.errors import PipelineError
 from shared.lane.wake import queue_key
-from shared.pipeline import DELIVERIES, TURNS, open_pipeline
+from shared.pipeline import CONTROL, DELIVERIES, TURNS, open_pipeline
 from shared.redis_servers import Server, Servers
 from shared.settings import Settings
 
-LANES = (TURNS, DELIVERIES)
+LANES = (TURNS, DELIVERIES, CONTROL)
 ANSWER_SECONDS = 5.0
 SILENT_SECONDS = 30.0  # workers report every second
 OVERDUE_SECONDS = 5.0  # a housekeeper looks twice a second
@@ -83,7 +83,7 @@ async def check_backlog(settings: Settings) -> Finding:
     try:
         async with open_pipeline(settings) as pipe:
             waiting = await pipe.store.journal.waiting_keys(after="", older_than_ms=patience_ms, limit=AT_MOST)
-            asleep = (await pipe.turns.awake(waiting)).count(False) if waiting else 0
+            asleep = sum([(await pipe.lane_of(key).awake([key])).count(False) for key in waiting])
             backlog = await pipe.store.backlog()
     except (PipelineError, redis.RedisError, OSError) as error:
         return fail("backlog", f"cannot be read: {type(error).__name__}", "see the checks above")

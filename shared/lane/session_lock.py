@@ -1,0 +1,106 @@
+"""The lock of a session that several keys talk to. A key's lease keeps its own turns apart; this keeps the keys apart.
+
+After /resume two keys may point at one session, and the session's facts say so (`joined:<key>`, seen with the load). Only
+then is this lock taken: with the lease's token, after the load that showed the fact, and the session is loaded again under
+it. Tickets make it fair: who gives the lock back and wants it again stands behind all who wait. A ticket that nobody
+renews runs out. It makes double work rare, as the lease does; the compare-and-set in the commit makes it harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from shared import keys, log
+from shared.errors import PipelineError
+from shared.lane.lane import Lane
+from shared.lane.lease import Lease
+from shared.messages import Session
+from shared.redis_servers import Script
+from shared.store.journal import Journal
+
+JOINED = "joined:"  # then a key: it talks to this session, too
+TICKET, UNAWARE = (Script.load(Path(__file__).parent / f"{name}.lua") for name in ("session_lock", "unaware"))
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.2
+
+
+def joined(facts: Mapping[str, str], key: str) -> list[str]:
+    """The other keys that talk to a session."""
+    if not facts:
+        return []
+    return [name.removeprefix(JOINED) for name in facts if name.startswith(JOINED) and name != JOINED + key]
+
+
+class SessionLock:
+    """The lock as one lease needs it: of the session that its key talks to, if others do too. Free until then."""
+
+    def __init__(self, lease: Lease, journal: Journal, renew_seconds: float) -> None:
+        self._lease = lease
+        self._lane: Lane = lease.lane
+        self._journal = journal
+        self._renew_seconds = renew_seconds
+        self._session_id: str | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def follow(self, session: Session) -> bool:
+        """Hold the lock of this session, if it needs one, and no other. True: others may have moved it on: load it again."""
+        if session.id == self._session_id:
+            return False
+        if self._session_id is not None:
+            await self.give_back()
+        others = joined(session.facts, self._lease.key)
+        if not others:
+            return False
+        await self._take(session.id, others)
+        return True
+
+    async def give_back(self) -> None:
+        """Let the next ticket have the session. If Redis is away, ours runs out."""
+        session_id, self._session_id = self._session_id, None
+        if session_id is None:
+            return
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+            self._renewing = None
+        server = self._lane.servers.of_key(session_id)
+        with suppress(Exception):
+            await server.client.hdel(keys.session_lock(session_id), self._lease.token)
+
+    async def _take(self, session_id: str, others: list[str]) -> None:
+        self._session_id = session_id  # from here on there is a ticket to give back, whatever happens
+        pause = FIRST_PAUSE_SECONDS
+        while (waiting := await self._ticket(session_id)) is None or await self._unaware(session_id, others, waiting):
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        self._renewing = asyncio.create_task(self._renew(session_id))
+
+    async def _ticket(self, session_id: str) -> list[str] | None:
+        """The lease tokens that wait behind us; None when an older ticket has the session."""
+        server = self._lane.servers.of_key(session_id)
+        names, args = [keys.session_lock(session_id)], [self._lease.token, self._lane.lease_ms]
+        first, *waiting = await server.call(TICKET, names, args)
+        return [token.decode() for token in waiting] if first == 1 else None
+
+    async def _unaware(self, session_id: str, others: list[str], waiting: list[str]) -> bool:
+        """Whether another key still runs under a lease from before it was joined: such a one knows of no lock."""
+        for other in others:
+            server = self._lane.servers.of_key(other)
+            if await server.call(UNAWARE, [keys.state(self._lane.name, other)], waiting):
+                route = await self._journal.route(other)
+                if route is not None and route["session_id"] == session_id:
+                    return True
+        return False
+
+    async def _renew(self, session_id: str) -> None:
+        while True:
+            await asyncio.sleep(self._renew_seconds)
+            try:
+                if (
+                    await self._ticket(session_id) is None
+                ):  # it ran out, and another has the session: the commit decides
+                    log.get().warning("session lock lost", key=self._lease.key, session=session_id)
+            except PipelineError as error:
+                log.get().warning("session lock not renewed", session=session_id, error=str(error))

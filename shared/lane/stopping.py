@@ -1,0 +1,31 @@
+"""Ending what a key runs, from any process: through Redis, which tells the worker and remembers it for the next one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared import keys
+from shared.lane.lane import Lane
+from shared.lane.wake import JOB_PREFIX
+from shared.redis_servers import Script
+
+STOP = Script.load(Path(__file__).parent / "stop.lua")
+CHANNEL_PREFIX = "rq:pubsub:"  # RQ's own channel of each worker
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """What a key was doing when it was asked to stop, and the mail that it had."""
+
+    running: bool
+    mail: tuple[bytes, ...]
+
+
+async def stop(lane: Lane, key: str, at_ms: int, limit: int) -> Stop | None:
+    """End the running turn and drop the waiting mail that was received by `at_ms`. None: the key is idle. Safe to repeat."""
+    wake_names, wake_args = lane.fresh_wake(key)
+    names = [keys.state(lane.name, key), keys.due(lane.name), keys.mail(lane.name, key), *wake_names]
+    args = [key, at_ms, lane.patience_ms, limit, JOB_PREFIX, CHANNEL_PREFIX, *wake_args]
+    was, *mail = await lane.servers.of_key(key).call(STOP, names, args)
+    return Stop(was == 3, tuple(mail)) if was else None

@@ -1,0 +1,54 @@
+"""The sessions of an owner: listed, found and never anybody else's. Lists read no transcripts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.store.database import Database, Row, step
+
+_WILD = str.maketrans({"!": "!!", "%": "!%", "_": "!_"})
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A session as a list shows it."""
+
+    id: str
+    session_key: str
+    title: str | None
+    message_count: int
+    created_at: int
+    updated_at: int
+    preview: str | None
+
+
+class Owned:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def newest(
+        self, owner: str, *, limit: int, but: str = "", titled: bool = False, search: str = ""
+    ) -> list[Listed]:
+        """Those first that were talked in last. `but` is left out; `search` is looked for in titles."""
+        about = {"owner": owner, "but": but, "untitled": int(not titled), "pattern": _containing(search)}
+        [rows] = await self._database.read(step("sessions_of_owner", limit=limit, **about))
+        return [Listed(**row) for row in rows]
+
+    async def everybodys(self, *, limit: int, search: str = "") -> list[Listed]:
+        """For an admin."""
+        [rows] = await self._database.read(step("sessions_of_all", limit=limit, pattern=_containing(search)))
+        return [Listed(**row) for row in rows]
+
+    async def find(self, owner: str, name: str) -> Row | None:
+        """The session with this id or else this title, the newest of that title. None also where it is another's."""
+        [rows] = await self._database.read(step("session_of_owner", owner=owner, wanted=name))
+        return rows[0] if rows else None
+
+    async def spoken(self, session_id: str, skip: int) -> tuple[int, int | None]:
+        """How often the user spoke, and the number of the row where he did so for the time after `skip`."""
+        [rows] = await self._database.read(step("user_rows", session_id=session_id, skip=skip))
+        return rows[0]["spoken"], rows[0]["n"]
+
+
+def _containing(words: str) -> str:
+    return f"%{words.lower().translate(_WILD)}%"

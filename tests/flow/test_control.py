@@ -1,0 +1,274 @@
+"""Control messages do not wait behind the turn: /stop and /status, from any process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from producers.intake import Acceptance
+from shared import keys
+from shared.control import control_key, is_control
+from shared.messages import Result, Turn
+from shared.pipeline import Pipeline, open_pipeline
+from shared.settings import Settings
+from tests.support.pipe import Rig, key_of
+from tests.support.working import working
+from workers.agent import answered
+from workers.housekeeper import Housekeeper
+
+SECONDS = 30
+
+
+class Slow:
+    """Never ends what it is told to `hang` on, and notes what it began and what was cut short."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.cut: list[str] = []
+        self.turns: list[Turn] = []
+
+    async def run(self, turn: Turn) -> Result:
+        text = turn.mail[0].text
+        self.turns.append(turn)
+        self.begun.append(text)
+        try:
+            if text.startswith("hang"):
+                await asyncio.Event().wait()
+            if text.startswith("fail"):
+                raise RuntimeError("as told")
+        except asyncio.CancelledError:
+            self.cut.append(text)
+            raise
+        return answered(f"done {text}")
+
+
+@pytest.fixture(params=["journal", "redis"])
+async def two(
+    request: pytest.FixtureRequest, make_settings: Callable[..., Settings]
+) -> AsyncIterator[tuple[Rig, Slow]]:
+    """Two workers with their own connections, as two processes have; one of them runs the turns."""
+    settings = make_settings(durability=request.param, log_level="error", backoff_seconds=30, partitions=3)
+    agent = Slow()
+    async with (
+        open_pipeline(settings) as pipe,
+        open_pipeline(settings) as other,
+        working(pipe, agent),
+        working(other, agent),
+    ):
+        yield Rig(pipe, agent), agent
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+async def ended(pipe: Pipeline, *accepted: Acceptance) -> list[tuple[str, str | None]]:
+    """How these messages ended, once all of them have."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            rows = [await pipe.store.journal.find(one.id) for one in accepted]
+            if all(row is not None and row["state"] != "pending" for row in rows):
+                return [(row["state"], row["reason"]) for row in rows if row is not None]
+            await asyncio.sleep(0.01)
+
+
+async def told(pipe: Pipeline, accepted: Acceptance) -> list[str]:
+    """What the chat was told in answer to one message."""
+    row = await pipe.store.journal.find(accepted.id)
+    assert row is not None
+    return [part["payload"] for part in await pipe.store.outbox.of_turn(row["turn_id"])]
+
+
+@pytest.mark.parametrize("text", ["/stop", " /STOP ", "/status@some_bot", "/stop now"])
+def test_control_messages_are_known_at_the_door(text: str) -> None:
+    assert is_control(text)
+
+
+@pytest.mark.parametrize("text", ["", "stop", "/new", "do not /stop", "/stopping", "/stop/it"])
+def test_everything_else_waits_its_turn(text: str) -> None:
+    assert not is_control(text)
+
+
+async def test_N82_stop_ends_the_running_turn_drops_what_waits_and_counts_them(two: tuple[Rig, Slow]) -> None:
+    rig, agent = two
+    running = await rig.accept("hang 1")
+    await until(lambda: agent.begun == ["hang 1"])
+    waiting = [await rig.accept(text) for text in ("two", "three")]
+    await asyncio.sleep(0.002)  # wall clocks have milliseconds: what is said later is received later
+    stop = await rig.accept("/stop")
+    assert stop.session_key == key_of()
+    assert await ended(rig.pipe, running, *waiting) == [("superseded", "stopped")] * 3
+    assert await ended(rig.pipe, stop) == [("answered", None)]
+    [answer] = await told(rig.pipe, stop)
+    assert "Stopped: 3 messages, 2 of which waited." in answer
+    assert (agent.begun, agent.cut) == (["hang 1"], ["hang 1"])
+    for one in (running, *waiting):  # the user was told once
+        assert await told(rig.pipe, one) == []
+
+
+async def test_N62_after_a_stop_the_conversation_is_legal_and_goes_on(two: tuple[Rig, Slow]) -> None:
+    """Agents have no tools here yet, so what is kept of a stopped turn is what was said, and that it was stopped."""
+    rig, agent = two
+    running = await rig.accept("hang 1")
+    await until(lambda: agent.begun == ["hang 1"])
+    stop = await rig.accept("/stop")
+    await ended(rig.pipe, running, stop)
+    await asyncio.sleep(0.002)
+    after = await rig.accept("next")
+    assert await ended(rig.pipe, after) == [("answered", None)]
+    assert [(e.role, e.text[:9]) for e in agent.turns[-1].history] == [("user", "hang 1"), ("assistant", "(The user")]
+    rows = await rig.transcript()
+    assert [rows[0], *rows[2:]] == ["hang 1", "next", "done next"]
+
+
+async def test_stop_with_nothing_running_says_so(two: tuple[Rig, Slow]) -> None:
+    rig, _ = two
+    stop = await rig.accept("/stop")
+    assert await ended(rig.pipe, stop) == [("answered", None)]
+    assert "Nothing is running." in (await told(rig.pipe, stop))[0]
+    after = await rig.accept("next")
+    assert await ended(rig.pipe, after) == [("answered", None)]
+
+
+async def test_what_is_said_after_a_stop_is_answered(two: tuple[Rig, Slow]) -> None:
+    rig, agent = two
+    running = await rig.accept("hang 1")
+    await until(lambda: agent.begun == ["hang 1"])
+    await asyncio.sleep(0.002)
+    stop = await rig.accept("/stop")
+    await asyncio.sleep(0.002)
+    after = await rig.accept("after")
+    assert await ended(rig.pipe, running, stop, after) == [
+        ("superseded", "stopped"),
+        ("answered", None),
+        ("answered", None),
+    ]
+
+
+async def test_stop_ends_a_delay_too(two: tuple[Rig, Slow]) -> None:
+    """A message that failed waits for its next attempt: that is stopped as well, now and not after the delay."""
+    rig, agent = two
+    failing = await rig.accept("fail")
+    state = keys.state("turns", key_of())
+    client = rig.pipe.servers.of_key(key_of()).client
+    async with asyncio.timeout(SECONDS):
+        while not agent.begun or await client.hexists(state, "token") or not await client.hexists(state, "until"):
+            await asyncio.sleep(0.01)
+    stop = await rig.accept("/stop")
+    assert await ended(rig.pipe, failing, stop) == [("superseded", "stopped"), ("answered", None)]
+    assert "I dropped 1 message that waited" in (await told(rig.pipe, stop))[0]
+    assert agent.begun == ["fail"]
+
+
+async def test_status_during_a_turn_says_since_when_it_runs_and_how_many_wait(two: tuple[Rig, Slow]) -> None:
+    rig, agent = two
+    running = await rig.accept("hang 1")
+    await until(lambda: agent.begun == ["hang 1"])
+    waiting = [await rig.accept(text) for text in ("two", "three")]
+    status = await rig.accept("/status")
+    assert await ended(rig.pipe, status) == [("answered", None)]
+    [answer] = await told(rig.pipe, status)
+    assert "Working since 20" in answer and "2 more waiting" in answer
+    await asyncio.sleep(0.002)
+    stop = await rig.accept("/stop")
+    await ended(rig.pipe, running, *waiting, stop)
+    idle = await rig.accept("/status")
+    await ended(rig.pipe, idle)
+    assert "Working" not in (await told(rig.pipe, idle))[0]
+
+
+async def test_a_stop_gets_through_when_turns_fill_the_worker(make_settings: Callable[..., Settings]) -> None:
+    agent = Slow()
+    async with open_pipeline(make_settings(partitions=1, log_level="error")) as pipe:
+        rig = Rig(pipe, agent)
+        async with working(pipe, agent, slots=3):
+            running = [await rig.accept(f"hang {n}", chat=f"c{n}") for n in range(6)]
+            await until(lambda: len(agent.begun) == 2)  # beside the two that wait for work
+            stopped = []
+            for n in range(6):
+                stop = await rig.accept("/stop", chat=f"c{n}")
+                await ended(pipe, stop)
+                stopped.append(stop)
+            assert [state for state, _ in await ended(pipe, *running)] == ["superseded"] * 6
+
+
+async def test_control_messages_do_not_disturb_the_order_of_their_conversation(rig: Rig) -> None:
+    for text in ("one", "/status", "two", "/stop", "/status"):
+        await rig.accept(text)
+    route = await rig.pipe.store.journal.route(key_of())
+    apart = await rig.pipe.store.journal.route(control_key(key_of()))
+    assert route is not None and apart is not None
+    assert (route["last_seq"], apart["last_seq"]) == (2, 3)
+    await rig.turns((await rig.start(rig.pipe.control, control_key(key_of())))[1] or pytest.fail("not leased"))
+    await rig.run_turns()
+    rows = [await rig.pipe.store.journal.route(key) for key in (key_of(), control_key(key_of()))]
+    assert [row["done_seq"] for row in rows if row is not None] == [2, 3]
+
+
+async def test_a_stop_is_heard_by_the_next_holder_when_the_worker_that_had_it_is_gone(rig: Rig) -> None:
+    agent = Slow()
+    rig.agent = agent
+    first = await rig.accept("one")
+    lease = await rig.lease()  # and its worker dies here
+    rig.pipe.turns.let_go(lease)
+    await rig.accept("/stop")
+    await rig.turns((await rig.start(rig.pipe.control, control_key(key_of())))[1] or pytest.fail("not leased"))
+    await rig.expire_lease(rig.pipe.turns, key_of())
+    await rig.pipe.turns.recover(key_of())
+    await rig.run_turns()
+    row = await rig.pipe.store.journal.find(first.id)
+    assert row is not None and (row["state"], row["reason"]) == ("superseded", "stopped")
+    assert agent.begun == []
+
+
+async def test_a_stop_that_no_channel_carried_is_seen_by_the_renewal(rig: Rig) -> None:
+    await rig.accept("one")
+    lease = await rig.lease()
+    cut: list[bool] = []
+    lease.running_turn(1, lambda: cut.append(True))
+    await rig.pipe.servers.of_key(key_of()).client.hset(keys.state("turns", key_of()), "stop", "5")
+    for _ in range(2):
+        await rig.pipe.turns._renew(lease.server, [lease])
+    assert (cut, lease.stop_ms, lease.interrupted) == ([True], 5, True)
+
+
+async def test_the_housekeeper_wakes_control_messages_that_redis_lost(
+    make_settings: Callable[..., Settings],
+) -> None:
+    async with open_pipeline(make_settings(sweep_seconds=0.05, log_level="error")) as pipe:
+        rig, stopping = Rig(pipe), asyncio.Event()
+        await rig.accept("/status")
+        await pipe.servers.all[0].client.flushall()
+        keeping = asyncio.create_task(Housekeeper(pipe).run(stopping))
+        async with asyncio.timeout(SECONDS):
+            while not (await pipe.control.awake([control_key(key_of())]))[0]:
+                await asyncio.sleep(0.01)
+        stopping.set()
+        await keeping
+        assert await pipe.turns.awake([control_key(key_of())]) == [False]
+
+
+async def test_N83_a_stop_from_another_chat_on_the_same_session_stops_it(two: tuple[Rig, Slow]) -> None:
+    rig, agent = two
+    begin = await rig.accept("/title ours", chat="a")
+    await ended(rig.pipe, begin)
+    meet = await rig.accept("/resume ours", chat="b")
+    await ended(rig.pipe, meet)
+    running = await rig.accept("hang", chat="a")
+    await until(lambda: agent.begun == ["hang"])
+    stop = await rig.accept("/stop", chat="b")
+    assert await ended(rig.pipe, running, stop) == [("superseded", "stopped"), ("answered", None)]
+
+
+async def test_every_message_of_a_burst_with_stops_ends_in_exactly_one_state(two: tuple[Rig, Slow]) -> None:
+    rig, _ = two
+    sent = []
+    for n in range(40):
+        sent.append(await rig.accept("/stop" if n % 5 == 4 else f"m{n}"))
+    states = Counter(state for state, _ in await ended(rig.pipe, *sent))
+    assert set(states) <= {"answered", "superseded"} and sum(states.values()) == 40

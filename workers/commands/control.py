@@ -1,0 +1,60 @@
+"""Commands that do not wait behind a running turn: /stop and /status. They come by the control lane, from any process."""
+
+from __future__ import annotations
+
+from shared.clock import iso, now_ms
+from shared.codec import decode_inbound
+from shared.errors import Malformed
+from shared.lane.operator import look
+from shared.lane.session_lock import joined
+from shared.lane.stopping import stop as stop_key
+from workers.commands import Answer, Call, Command, register
+
+
+async def stop(call: Call) -> Answer:
+    """End the running turn and drop what waited when this was said; what is said afterwards is answered.
+
+    Where several keys are on one session, all of them are stopped: it is one conversation.
+    """
+    at_ms, running, count = call.inbound.received_at, False, 0
+    for key in (call.session_key, *joined(call.session.facts, call.session_key)):
+        stopped = await stop_key(call.pipe.turns, key, at_ms, call.pipe.settings.mailbox_limit)
+        if stopped is not None and (meant := sum(_received_by(at_ms, payload) for payload in stopped.mail)):
+            running, count = running or stopped.running, count + meant
+    if not count:
+        return Answer("Nothing is running.")
+    messages = "1 message" if count == 1 else f"{count} messages"
+    if not running:
+        return Answer(f"Nothing was running. I dropped {messages} that waited.")
+    waited = f", {count - 1} of which waited" if count > 1 else ""
+    return Answer(f"Stopped: {messages}{waited}.")
+
+
+async def status(call: Call) -> Answer:
+    """The conversation, and what is being done for it now."""
+    row = await call.store.transcript.find(call.session_key)
+    lines = ["Nothing has been said here yet."]
+    if row is not None:
+        lines = [
+            f"Session {row['id']}" + (f" “{row['title']}”" if row["title"] else ""),
+            f"since {iso(row['created_at'])}, last activity {iso(row['updated_at'])}",
+            f"{row['message_count']} rows",
+        ]
+    state = await look(call.pipe.turns, call.session_key)
+    if state.state == "leased" and state.since is not None:
+        seconds = max(0, now_ms() - state.since) // 1000
+        lines.append(f"Working since {iso(state.since)} ({seconds} s); {max(0, state.waiting - 1)} more waiting")
+    elif state.waiting:
+        lines.append(f"{state.waiting} waiting")
+    return Answer("\n".join(lines))
+
+
+def _received_by(at_ms: int, payload: bytes) -> bool:
+    try:
+        return decode_inbound(payload).received_at <= at_ms
+    except Malformed:
+        return False
+
+
+register(Command("stop", "stop what I am doing, and drop what waits", stop))
+register(Command("status", "this conversation, and what I am doing", status))

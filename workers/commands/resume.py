@@ -1,0 +1,134 @@
+"""Commands that move between conversations: /resume, /sessions, /branch. Nobody is shown or given what is another's."""
+
+from __future__ import annotations
+
+from shared.clock import iso, now_ms
+from shared.ids import fresh_id
+from shared.lane.session_lock import JOINED, joined
+from shared.owner import owner_of
+from shared.session_key import SessionKey
+from shared.store.owned import Listed
+from shared.store.transcript import Also, Change
+from workers.commands import Answer, Call, Command, register
+from workers.commands.tiers import is_admin
+from workers.lifetime import RESUMED
+
+LISTED = 10
+FOUND = 50
+PREVIEW = 60
+NOBODY = "I cannot tell who you are here, so I know of no conversations of yours."
+INHERITED = (
+    "summary",
+    "consolidated",
+)  # of the facts, all that a copy takes along; and only if it holds all they tell of
+
+
+async def resume(call: Call) -> Answer:
+    """Go on with an earlier conversation of the same owner. This one ends, unless another key is in it."""
+    owner = _caller(call)
+    if owner is None:
+        return Answer(NOBODY)
+    listed = await call.store.owned.newest(owner, limit=LISTED, but=call.session.id, titled=True)
+    name = _bare(call.args)
+    if not name:
+        return Answer(_menu(listed))
+    if name.isdecimal() and 1 <= int(name) <= len(listed):
+        name = listed[int(name) - 1].id
+    target = await call.store.owned.find(owner, name)
+    if target is None:
+        if name.isdecimal():
+            return Answer(f"There is no number {name}: the list has {len(listed)}. Send /resume to see it.")
+        return Answer(f"I know no conversation “{name[:PREVIEW]}” of yours. Send /resume for those with a title.")
+    called = f"“{target['title']}”" if target["title"] else target["id"]
+    if target["id"] == call.session.id:
+        return Answer(f"You are in {called} already.")
+    here = f"{JOINED}{call.session_key}"
+    facts: dict[tuple[str, str], str | None] = {(target["id"], here): "1", (target["id"], RESUMED): str(now_ms())}
+    first = target["session_key"]  # the key that began it may still be there, and then it has to know
+    route = await call.store.journal.route(first) if first != call.session_key else None
+    if route is not None and route["session_id"] == target["id"]:
+        facts[target["id"], f"{JOINED}{first}"] = "1"
+    change = Change(
+        switch_to=target["id"],
+        end_reason=None if joined(call.session.facts, call.session_key) else "session_switch",
+        facts=facts,
+        also=(Also("reopen_session", {"target": target["id"]}),),
+    )
+    return Answer(f"Back in {called}, with {target['rows_active']} rows.", change)
+
+
+async def sessions(call: Call) -> Answer:
+    """The caller's own conversations, or those whose title has some words in it. For an admin also everybody's."""
+    owner = _caller(call)
+    if owner is None:
+        return Answer(NOBODY)
+    words = call.args.split()
+    everybody = bool(words) and words[0].lower() == "all"
+    words = words[1:] if everybody else words
+    everybody = everybody and is_admin(call.pipe.settings, call.inbound.source)
+    if (words and words[0].lower() != "search") or words == ["search"]:
+        return Answer("Use /sessions, or /sessions search <words of a title>.")
+    query = " ".join(words[1:])
+    limit = FOUND if query else LISTED
+    if everybody:
+        found = await call.store.owned.everybodys(limit=limit, search=query)
+    else:
+        found = await call.store.owned.newest(owner, limit=limit, search=query)
+    if not found:
+        return Answer(
+            f"No title of yours has “{query[:PREVIEW]}” in it." if query else "You have no conversations yet."
+        )
+    return Answer("\n".join(f"{_line(row, call.session.id)} · {row.id}" for row in found))
+
+
+async def branch(call: Call) -> Answer:
+    """Go on in a copy of this conversation: of all of it, or up to the user's n-th message. The original stays."""
+    session = call.session
+    title, upto = call.args, session.message_count
+    if call.args.lstrip("-").isdecimal():
+        title, wanted = "", int(call.args)
+        spoken, cut = await call.store.owned.spoken(session.id, max(wanted, 0))
+        if not 0 <= wanted <= spoken:
+            return Answer(f"There is nothing to branch there: you have spoken {spoken} times.")
+        upto = cut - 1 if cut is not None else upto
+    if session.version == 0:
+        return Answer("There is nothing to branch from yet.")
+    id = f"ses_{fresh_id()}"
+    about = {"branch_id": id, "rows": upto}
+    row = {"title": title[:100] or None, "owner": session.owner}
+    told = int(session.facts.get("consolidated", "0"))
+    change = Change(
+        switch_to=id,
+        facts={(id, name): session.facts[name] for name in INHERITED if told <= upto and name in session.facts},
+        also=(Also("branch_session", {**about, **row}), Also("branch_messages", about)),
+    )
+    return Answer("You are in a copy of this conversation now. /resume takes you back if it has a title.", change)
+
+
+def _caller(call: Call) -> str | None:
+    return owner_of(SessionKey.parse(call.session_key), call.inbound.source)
+
+
+def _bare(args: str) -> str:
+    """A name as people copy it: out of brackets and quotes."""
+    return args.strip().strip("<>[]\"'“”„«»`").strip()
+
+
+def _menu(listed: list[Listed]) -> str:
+    if not listed:
+        return "None of your conversations has a title yet. Give one with /title, and it can be resumed by it."
+    lines = [f"{n}. {_line(row, '')}" for n, row in enumerate(listed, 1)]
+    return "\n".join([*lines, "Send /resume and a number, a title or an id."])
+
+
+def _line(row: Listed, current: str) -> str:
+    words = " ".join((row.title or row.preview or "").split())
+    shown = words if len(words) <= PREVIEW else words[: PREVIEW - 1] + "…"
+    return (
+        f"{shown or 'untitled'} ({iso(row.updated_at)[:16].replace('T', ' ')}{', here' if row.id == current else ''})"
+    )
+
+
+register(Command("resume", "go on with an earlier conversation", resume, args="[number, title or id]"))
+register(Command("sessions", "your conversations", sessions, args="[search words]"))
+register(Command("branch", "go on in a copy", branch, aliases=("fork",), args="[title, or how many messages to keep]"))

@@ -1,0 +1,27 @@
+"""Who may give which command: admins all of them, others what USER_COMMANDS lists. /help and /whoami are everybody's."""
+
+from __future__ import annotations
+
+from shared.messages import Source
+from shared.settings import Platform, Settings
+
+ALL = "*"
+FLOOR = frozenset({"help", "whoami"})
+
+
+def is_admin(settings: Settings, source: Source) -> bool:
+    """Known by an id that must equal a listed one. Whoever sits at the terminal owns the machine, and is one."""
+    if source.platform == "local":
+        return True
+    block = getattr(settings, source.platform, None)
+    listed = {*settings.admin_users, *(block.admin_users if isinstance(block, Platform) else ())}
+    return bool(listed & {id for id in (source.user, source.user_alt) if id})
+
+
+def may_give(settings: Settings, source: Source, name: str, admin: bool) -> bool:
+    """Whether somebody may give the command of that name; `admin` says that it is one for admins."""
+    if name in FLOOR:
+        return True
+    if not admin and ALL in settings.user_commands:
+        return True
+    return (not admin and name in settings.user_commands) or is_admin(settings, source)
