@@ -220,6 +220,12 @@ class Transcript:
         [rows] = await self._database.read(step("messages_of_session", session_id=session_id, limit=limit))
         return rows[::-1]
 
+    async def delete(self, session_id: str, version: int) -> bool:
+        """Remove a session for good, unless it has moved on since it was looked at. Its key then begins an empty one."""
+        parts = (step(name, session_id=session_id) for name in ("delete_messages", "delete_facts"))
+        gone, *_ = await self._database.write(step("delete_session", session_id=session_id, version=version), *parts)
+        return bool(gone)
+
     async def turn(self, turn_id: str) -> Row | None:
         [rows] = await self._database.read(step("turn_by_id", turn_id=turn_id))
         return rows[0] if rows else None
