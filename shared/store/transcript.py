@@ -258,7 +258,7 @@ def _dead(inbound: Inbound, ending: Ending, proof: Proof, keyed: Mapping[str, An
 
 def _parts(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str, Any]) -> tuple[str, list[Step]]:
     """One outbox row per part. Replies go where the last of the mail came from."""
-    source = mail[-1].inbound.source
+    source, answers = mail[-1].inbound.source, mail[-1].inbound.message
     destination = str(Destination(source.platform, source.account, source.chat))
     in_reply_to = [m.inbound.event_id for m in mail]
     steps = []
@@ -270,6 +270,7 @@ def _parts(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str, A
             "parts": len(replies),
             "text": storable(reply.text),
             "media": reply.media,
+            "answers": answers,
         }
         row = {
             "idempotency_key": f"out_{keyed['turn_id']}_{ordinal}",
