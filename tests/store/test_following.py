@@ -29,7 +29,7 @@ async def talk(store: Store, key: SessionKey, text: str) -> str:
 
 
 def key_in(chat: str, user: str = "1", **fields: str) -> SessionKey:
-    source = Source("telegram", chat, fields.pop("chat_type", "group"), user=user, **fields)  # type: ignore[arg-type]
+    source = Source("telegram", chat, fields.pop("chat_type", "group"), user=user, **fields)
     return SessionKey.for_source(source)
 
 
@@ -64,12 +64,15 @@ async def test_a_move_and_turns_at_once_lose_nothing(store: Store) -> None:
     old, new = key_in("-4100"), key_in("-1001")
     session_id = await talk(store, old, "0")
 
-    async def turns() -> None:
+    async def move() -> int:
+        return await follow_chat(store.database, "telegram", "", "-4100", "-1001")
+
+    async def turns() -> int:
         for n in range(1, 6):
             await talk(store, old, str(n))
+        return 0
 
-    moves = (follow_chat(store.database, "telegram", "", "-4100", "-1001") for _ in range(3))
-    *moved, _ = await asyncio.gather(*moves, turns())
+    moved = await asyncio.gather(move(), move(), move(), turns())
     assert sum(moved) >= 1  # all that won said so; the others found it done
     rows = await store.transcript.messages(session_id, 100)
     assert [row["text"] for row in rows] == ["0", "1", "2", "3", "4", "5"]
