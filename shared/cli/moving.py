@@ -70,8 +70,9 @@ def _tell(report: Report, json: bool) -> None:
     if json:
         show.as_json(found)
         return
-    lists = ("skipped_because", "skipped_sessions", "left", "notes")
-    show.record({name.replace("_", " "): value for name, value in found.items() if name not in lists})
+    if report.dry_run:
+        typer.echo("dry run: nothing was written")
+    show.record({name.replace("_", " "): value for name, value in found.items() if type(value) is int})
     for reason, count in list(found["skipped_because"].items())[:SHOWN]:
         typer.echo(f"skipped {count}: {show.plain(reason)}")
     for name, word in (("left", "reason"), ("notes", "note")):

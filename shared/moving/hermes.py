@@ -89,6 +89,7 @@ class HermesHome:
         if self._database is None and not index.exists():
             raise Malformed(f"{path} is no hermes home: it has neither state.db nor sessions/sessions.json")
         self._unreadable: list[Skipped] = []
+        self._refused: set[str] = set()  # sessions of entries that cannot come along: told of once
         self._entries = self._index(index)
         self._sessions = self._database.sessions() if self._database is not None else {}
         self._left = self._not_in_index()
@@ -119,6 +120,7 @@ class HermesHome:
                 entries.append(_entry(old_key, fields))
             except Malformed as error:
                 self._unreadable.append(Skipped(old_key, str(error)))
+                self._refused.add(str(fields.get("session_id")) if isinstance(fields, dict) else "")
         return sorted(entries, key=lambda entry: entry.updated_at or 0, reverse=True)
 
     def _not_in_index(self) -> dict[str, Entry | None]:
@@ -133,7 +135,7 @@ class HermesHome:
                 left[parent] = left[parent] or replace(child, session_id=parent)
                 child = left[parent]
                 parent = _text(self._sessions.get(parent, {}).get("parent_session_id"))
-        return left
+        return {id: entry for id, entry in left.items() if entry is not None or id not in self._refused}
 
     def _of_index(self) -> Iterator[Conversation | Skipped]:
         for entry in self._entries:

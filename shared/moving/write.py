@@ -2,6 +2,8 @@
 
 What is here already is not written again. A session that went on in Keyturn is left as it is, and so is a key that talks
 to another conversation by now. What an older gateway added since the last import is added, as long as nobody else did.
+A very long conversation comes in several transactions and is its key's with the last: a run that was stopped in between
+is continued by the next one.
 """
 
 from __future__ import annotations
@@ -17,7 +19,11 @@ from shared.moving.conversation import SIGNATURE, Conversation, Reader, Skipped,
 from shared.moving.report import Outcome, Report
 from shared.store.database import Database, Row, Step, step
 
-AT_ONCE = 64  # conversations in memory; SQLite syncs them together, PostgreSQL's pool takes them side by side
+BATCH = 64  # conversations in memory
+AT_ONCE = 8  # of them are written side by side: SQLite syncs them together, PostgreSQL has a connection for each
+AT_A_TIME = (
+    5000  # rows of a transaction: PostgreSQL takes some seconds for so many, and no call may take longer than 30
+)
 ELSEWHERE = "its key talks to another conversation here"
 
 
@@ -25,7 +31,12 @@ async def move_in(
     reader: Reader, database: Database, *, dry_run: bool = False, advance: Callable[[int], None] = lambda done: None
 ) -> Report:
     """Bring all of it in. Safe to stop and to run again; `advance` hears how far it has come."""
-    report = Report(dry_run)
+    report, turnstile = Report(dry_run), asyncio.Semaphore(AT_ONCE)
+
+    async def settle(one: Conversation, standing: Row | None) -> None:
+        async with turnstile:
+            await _settle(one, standing, database, report)
+
     for batch in _batches(iter(reader)):
         conversations = [one for one in batch if isinstance(one, Conversation)]
         for one in batch:
@@ -33,10 +44,7 @@ async def move_in(
                 report.skip(one)
         standings = await database.read(*(step("import_standing", session_id=one.session_id) for one in conversations))
         await asyncio.gather(
-            *(
-                _settle(one, rows[0] if rows else None, database, report)
-                for one, rows in zip(conversations, standings, strict=True)
-            )
+            *(settle(one, rows[0] if rows else None) for one, rows in zip(conversations, standings, strict=True))
         )
         advance(report.found)
     return report
@@ -69,37 +77,43 @@ def _outcome(one: Conversation, standing: Row | None) -> tuple[Outcome, int]:
 async def _write(
     one: Conversation, standing: Row | None, before: int, planned: Outcome, database: Database
 ) -> tuple[Outcome, bool]:
-    steps = _steps(one, standing, before)
-    try:
-        results = await database.write(*steps)
-    except AlreadyDone:  # another import did the very same just now
-        return Outcome.UNCHANGED, True
-    if not results[0]:
-        return Outcome.MOVED_ON, True
-    return planned, bool(results[1]) if one.is_current and standing is None else True
+    """What came of it, and whether its key talks to it."""
+    version = standing["version"] if standing is not None else 0
+    while True:
+        end = min(before + AT_A_TIME, len(one.rows))
+        try:
+            results = await database.write(*_steps(one, version, before, end))
+        except AlreadyDone:  # another import did the very same just now
+            return Outcome.UNCHANGED, True
+        if not results[0]:
+            return Outcome.MOVED_ON, True
+        if end == len(one.rows):
+            return planned, not one.is_current or bool(results[1])
+        before, version = end, version + 1
 
 
-def _steps(one: Conversation, standing: Row | None, before: int) -> Sequence[Step]:
-    turn_id = one.turn_id(len(one.rows))
-    signed = {"session_id": one.session_id, "turn_id": turn_id}
-    about = {"added": len(one.rows) - before, "title": one.title, "updated_at": one.updated_at}
-    if standing is not None:
-        steps = [step("import_growth", version=standing["version"], **about, **signed)]
+def _steps(one: Conversation, version: int, before: int, end: int) -> Sequence[Step]:
+    """The rows up to `end`; with the last of them, what tells others of the session."""
+    signed = {"session_id": one.session_id, "turn_id": one.turn_id(end)}
+    about = {"added": end - before, "title": one.title, "updated_at": one.updated_at}
+    place = {"session_key": str(one.key), "created_at": one.created_at}
+    if version:
+        steps = [step("import_growth", version=version, **about, **signed)]
     else:
-        place = {"session_key": str(one.key), "created_at": one.created_at}
         past = {"parent_id": session_id(one.gateway, one.parent) if one.parent else None}
-        end = {"ended_at": one.ended_at, "end_reason": one.end_reason}
-        steps = [step("import_session", **about, **place, **past, **end, **signed)]
+        finish = {"ended_at": one.ended_at, "end_reason": one.end_reason}
+        steps = [step("import_session", **about, **place, **past, **finish, **signed)]
+    if end == len(one.rows):
         if one.is_current:
             steps.append(step("import_route", **place, **signed))
-    for n, row in enumerate(one.rows[before:], before + 1):
+        steps += (step("import_fact", fact=name, value=value, **signed) for name, value in one.facts.items())
+    for n, row in enumerate(one.rows[before:end], before + 1):
         said = {"role": row.entry.role, "text": row.entry.text, "data": encode_text(row.entry.data)}
         steps.append(step("import_message", n=n, active=int(row.active), created_at=row.at, **said, **signed))
-    steps += (step("import_fact", fact=name, value=value, **signed) for name, value in one.facts.items())
     steps.append(step("import_turn", now=now_ms(), **signed))
     return steps
 
 
 def _batches(found: Iterator[Conversation | Skipped]) -> Iterator[list[Conversation | Skipped]]:
-    while batch := list(islice(found, AT_ONCE)):
+    while batch := list(islice(found, BATCH)):
         yield batch

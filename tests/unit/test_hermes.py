@@ -72,7 +72,7 @@ def test_E4_an_unknown_platform_costs_its_entry_and_no_other(hermes: Hermes) -> 
     hermes.session("f", said("a"), source="fax")
     brought, skipped = read(hermes.write_index())
     assert list(brought) == ["s"]
-    assert skipped["agent:main:fax:dm:2"] == "unknown platform 'fax'"
+    assert skipped == {"agent:main:fax:dm:2": "unknown platform 'fax'"}
 
 
 def test_E5_an_unknown_platform_beside_a_good_origin_is_no_matter(hermes: Hermes) -> None:
