@@ -46,10 +46,10 @@ class Conversation:
         return session_id(self.gateway, self.ref)
 
     def turn_id(self, rows: int) -> str:
-        """What the import of so many of the rows is signed with."""
+        """What the import of so many of the rows is signed with: by what was said, whether or not it is still shown."""
         digest = blake2b(self.session_id.encode(), digest_size=15)
         for row in self.rows[:rows]:
-            digest.update(encode_text([row.entry.role, row.entry.text, row.entry.data, row.active]).encode())
+            digest.update(encode_text([row.entry.role, row.entry.text, row.entry.data]).encode())
         return f"{SIGNATURE}{digest.hexdigest()}"
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from shared.codec import encode_text, storable
+from shared.context.history import replay_start
 from shared.errors import Malformed
 from shared.messages import Source
 from shared.moving.conversation import Conversation, Row, Skipped, once_current
@@ -65,6 +66,19 @@ class SessionFile:
         """How many of its messages are in a summary. An offset that cannot be would hide what was said."""
         offset = self.about.get("last_consolidated")
         return offset if type(offset) is int and 0 <= offset <= len(self.rows) else 0
+
+    @property
+    def summary(self) -> str | None:
+        """What was said in the consolidated messages, in short, if it was kept with the session."""
+        told = self.metadata.get("_last_summary")
+        text = told.get("text") if isinstance(told, dict) else None
+        return storable(text) if self.consolidated and isinstance(text, str) and text.strip() else None
+
+    @property
+    def hidden(self) -> int:
+        """How many messages the summary stands for: the end of the conversation stays visible all the same."""
+        entries = [row.entry for row in self.rows]
+        return replay_start(entries, self.consolidated) if self.summary is not None else 0
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -157,7 +171,7 @@ def _conversation(found: SessionFile, sharing: Sharing) -> Conversation | Skippe
         found.key,
         key,
         source,
-        tuple(found.rows),
+        _rows(found),
         created_at=created,
         updated_at=max(created, found.time("updated_at")),
         title=_title(found.metadata),
@@ -167,12 +181,17 @@ def _conversation(found: SessionFile, sharing: Sharing) -> Conversation | Skippe
     )
 
 
+def _rows(found: SessionFile) -> tuple[Row, ...]:
+    """Its rows. Those that a summary stands for are kept and not shown, as after /compress."""
+    hidden = found.hidden
+    return (*(replace(row, active=False) for row in found.rows[:hidden]), *found.rows[hidden:])
+
+
 def _facts(found: SessionFile) -> dict[str, str]:
+    """What the session is told beside its window: see shared/store/facts.py for the names."""
     facts: dict[str, str] = {}
-    summary = found.metadata.get("_last_summary")
-    text = summary.get("text") if isinstance(summary, dict) else None
-    if found.consolidated and isinstance(text, str) and text.strip():
-        facts |= {"summary": storable(text), "consolidated": str(found.consolidated)}
+    if found.summary is not None:
+        facts |= {"summary": found.summary, "consolidated": str(found.hidden)}
     goal = found.metadata.get("goal_state", found.metadata.get("thread_goal"))
     goal = object_of(goal) if isinstance(goal, str) else goal
     if isinstance(goal, dict) and goal.get("status") == "active" and isinstance(goal.get("objective"), str):

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
 
 from shared.clock import now_ms
 from shared.codec import encode_text
 from shared.errors import AlreadyDone
 from shared.moving.conversation import SIGNATURE, Conversation, Reader, Skipped, session_id
+from shared.moving.conversation import Row as MovedRow
 from shared.moving.report import Outcome, Report
 from shared.store.database import Database, Row, Step, step
 
@@ -99,19 +100,32 @@ def _steps(one: Conversation, version: int, before: int, end: int) -> Sequence[S
     place = {"session_key": str(one.key), "created_at": one.created_at}
     if version:
         steps = [step("import_growth", version=version, **about, **signed)]
+        hidden = [step("import_inactive", from_n=a, to_n=b, **signed) for a, b in _inactive_runs(one.rows[:before])]
     else:
         past = {"parent_id": session_id(one.gateway, one.parent) if one.parent else None}
         finish = {"ended_at": one.ended_at, "end_reason": one.end_reason}
         steps = [step("import_session", **about, **place, **past, **finish, **signed)]
+        hidden = []
     if end == len(one.rows):
         if one.is_current:
             steps.append(step("import_route", **place, **signed))
         steps += (step("import_fact", fact=name, value=value, **signed) for name, value in one.facts.items())
+    steps += hidden
     for n, row in enumerate(one.rows[before:end], before + 1):
         said = {"role": row.entry.role, "text": row.entry.text, "data": encode_text(row.entry.data)}
         steps.append(step("import_message", n=n, active=int(row.active), created_at=row.at, **said, **signed))
     steps.append(step("import_turn", now=now_ms(), **signed))
     return steps
+
+
+def _inactive_runs(rows: Sequence[MovedRow]) -> Iterator[tuple[int, int]]:
+    """The first and the last number of each stretch of rows that are not shown."""
+    n = 0
+    for active, run in groupby(row.active for row in rows):
+        length = sum(1 for _ in run)
+        if not active:
+            yield n + 1, n + length
+        n += length
 
 
 def _batches(found: Iterator[Conversation | Skipped]) -> Iterator[list[Conversation | Skipped]]:

@@ -2,9 +2,6 @@
 
 | scope | name | value |
 |---|---|---|
-| session id | `summary` | what was said in its first rows, in short |
-| session id | `consolidated` | how many active rows, from the first, are in the summary |
-| session id | `goal` | JSON: {status, objective}; only while it is active |
 """
 
 from __future__ import annotations

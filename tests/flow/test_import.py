@@ -150,6 +150,24 @@ async def test_what_was_said_there_since_the_last_import_is_added(pipe: Pipeline
     assert await rig.transcript(KEY) == ["a", "b", "c", "d"]
 
 
+async def test_what_was_undone_there_since_the_last_import_is_no_longer_shown(
+    pipe: Pipeline, rig: Rig, tmp_path: Path
+) -> None:
+    hermes = Hermes(tmp_path / "home")
+    hermes.talk(11, "s", "a", "b", "c", "wrong")
+    await moved(pipe, hermes_home(hermes.write_index()))
+    assert hermes.database is not None
+    hermes.database.execute("UPDATE messages SET active = 0 WHERE content IN ('c', 'wrong')")
+    for role, text in (("user", "c"), ("assistant", "right")):
+        hermes.database.execute(
+            "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('s', ?, ?, ?)", [role, text, AT + 9]
+        )
+    report = await moved(pipe, hermes_home(hermes.write_index()))
+    assert report.outcomes == {"grown": 1}
+    session, _ = await pipe.store.transcript.load(KEY, "")
+    assert [entry.text for entry in session.history] == ["a", "b", "c", "right"]
+
+
 async def test_a_conversation_begun_there_since_the_last_import_is_the_one_that_goes_on(
     pipe: Pipeline, rig: Rig, tmp_path: Path
 ) -> None:
@@ -210,9 +228,10 @@ async def test_a_dry_run_says_what_would_be_done_and_writes_nothing(pipe: Pipeli
 async def test_a_summary_and_its_offset_and_the_goal_are_facts_of_the_session(pipe: Pipeline, tmp_path: Path) -> None:
     nanobot = Nanobot(tmp_path / "workspace")
     metadata = {"_last_summary": {"text": "they met"}, "goal_state": {"status": "active", "objective": "ship"}}
-    nanobot.session("telegram:11", said("a", "b", "c"), last_consolidated=2, metadata=metadata)
+    nanobot.session("telegram:11", said(*"abcdefghijkl"), last_consolidated=2, metadata=metadata)
     await moved(pipe, workspace(nanobot.workspace))
     session, _ = await pipe.store.transcript.load(KEY, "")
+    assert [entry.text for entry in session.history] == list("cdefghijkl")
     assert {**session.facts, "goal": json.loads(session.facts["goal"])} == {
         "summary": "they met",
         "consolidated": "2",

@@ -88,7 +88,7 @@ def test_few_rows_are_only_mapped() -> None:
     assert len(lines_of("Met otherwise")) * ONE_IN <= len(IN_SCOPE)
 
 
-def test_the_rows_that_come_later_are_listed_as_open_until_they_are_rows_tested() -> None:
+def test_the_rows_that_come_later_are_listed_as_open_until_they_are_tested() -> None:
     assert set(LATER) - rows_tested() == lines_of("Open").keys()
 
 

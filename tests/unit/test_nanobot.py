@@ -81,14 +81,28 @@ def test_an_offset_that_is_no_count_is_0(nanobot: Nanobot, offset: object) -> No
     assert found is not None and found.consolidated == 0
 
 
-def test_summary_goal_and_title_come_along(nanobot: Nanobot) -> None:
+def test_goal_and_title_come_along(nanobot: Nanobot) -> None:
     goal = json.dumps({"status": "active", "objective": "ship it", "recap": "x"})
-    metadata = {"_last_summary": {"text": "they talked"}, "thread_goal": goal, "title": " A  title\n"}
-    nanobot.session(KEY, said("a", "b", "c", "d"), last_consolidated=2, metadata=metadata)
+    nanobot.session(KEY, said("a", "b"), metadata={"thread_goal": goal, "title": " A  title\n"})
     one = conversation(nanobot.workspace)
     assert one.title == "A title"
-    assert one.facts["summary"] == "they talked" and one.facts["consolidated"] == "2"
     assert json.loads(one.facts["goal"]) == {"status": "active", "objective": "ship it"}
+
+
+def test_what_a_summary_stands_for_is_kept_and_not_shown_save_for_the_end(nanobot: Nanobot) -> None:
+    metadata = {"_last_summary": {"text": "they talked"}}
+    for count, offset, shown in ((20, 4, 16), (20, 20, 8), (6, 6, 6), (6, 0, 6)):
+        nanobot.session(KEY, said(*(str(n) for n in range(count))), last_consolidated=offset, metadata=metadata)
+        one = conversation(nanobot.workspace)
+        assert [row.active for row in one.rows] == [False] * (count - shown) + [True] * shown
+        told = {"summary": "they talked", "consolidated": str(count - shown)} if offset else {}
+        assert one.facts == told
+
+
+def test_without_its_summary_nothing_is_hidden(nanobot: Nanobot) -> None:
+    nanobot.session(KEY, said(*(str(n) for n in range(20))), last_consolidated=12)
+    one = conversation(nanobot.workspace)
+    assert all(row.active for row in one.rows) and one.facts == {}
 
 
 def test_the_marks_of_its_rows_are_ours(nanobot: Nanobot) -> None:
