@@ -65,6 +65,7 @@ class Inbound:
     mentioned: bool = True
     sent_at: int | None = None  # wall clock, ms, as the platform said
     received_at: int = 0  # wall clock, ms
+    message: str | None = None  # the platform's own id of it, where a reply can point at it
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class Part:
     text: str
     media: tuple[Media, ...] = ()
     attempts: int = 0
+    answers: str | None = None  # the platform's id of the message that it belongs to
     sending: bool = False  # a send was begun and nobody knows how it ended
 
 

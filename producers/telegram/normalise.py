@@ -35,7 +35,7 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """A group became a supergroup: the old chat id is gone for good."""
+    """A group became a supergroup: the old chat id is gone for good. Both chats are told, each before anything else is said."""
 
     chat: str
     to: str
@@ -51,6 +51,8 @@ def normalise(update: dict[str, Any], bot: Bot, received_at: int) -> Inbound | I
     chat_id = str(number(chat, "id"))
     if message.get("migrate_to_chat_id") is not None:
         return Migrated(chat_id, str(number(message, "migrate_to_chat_id")))
+    if message.get("migrate_from_chat_id") is not None:
+        return Migrated(str(number(message, "migrate_from_chat_id")), chat_id)
     chat_type = _CHAT_TYPES.get(str(chat.get("type")))
     if chat_type is None:
         return Ignored("chat type")
@@ -87,6 +89,7 @@ def normalise(update: dict[str, Any], bot: Bot, received_at: int) -> Inbound | I
         mentioned=chat_type == "dm" or said.mentioned or _answers(reply, bot),
         sent_at=number(message, "date") * 1000 if message.get("date") is not None else None,
         received_at=received_at,
+        message=str(number(message, "message_id")),
     )
 
 

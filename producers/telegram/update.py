@@ -14,6 +14,7 @@ from shared.clock import now_ms
 from shared.errors import Malformed
 from shared.messages import Inbound
 from shared.pipeline import Pipeline
+from shared.store.following import follow_chat
 
 
 async def take_update(pipe: Pipeline, bot: Bot, update: dict[str, Any]) -> None:
@@ -26,7 +27,11 @@ async def take_update(pipe: Pipeline, bot: Bot, update: dict[str, Any]) -> None:
         await set_aside(pipe, str(update.get("update_id")), orjson.dumps(update), str(error))
         return
     if isinstance(found, Migrated):
-        log.get().warning("a group moved to a new id", platform=PLATFORM, chat=found.chat, to=found.to)
+        moved = await follow_chat(pipe.store.database, PLATFORM, bot.account, found.chat, found.to)
+        about = {"chat": found.chat, "to": found.to, "conversations": moved}
+        log.get().warning(
+            "a group moved to a new id: settings that name the old one need it", platform=PLATFORM, **about
+        )
     elif isinstance(found, Ignored):
         log.get().debug("update ignored", platform=PLATFORM, update=update["update_id"], reason=found.reason)
 

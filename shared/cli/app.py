@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shared import VERSION, settings
-from shared.cli import conversations, dead, lanes, messages
+from shared.cli import conversations, dead, lanes, messages, moving
 from shared.cli.doctor import doctor
 from shared.embedded import running
 from shared.errors import ConfigurationError
@@ -133,6 +133,7 @@ app.add_typer(messages.app, name="messages")
 app.add_typer(lanes.app, name="keys")
 app.add_typer(dead.app, name="dead")
 app.add_typer(conversations.app, name="sessions")
+app.add_typer(moving.app, name="import")
 app.command()(doctor)
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import orjson
 import typer
 
 from shared.cli import show
-from shared.cli.deployment import ask
+from shared.cli.deployment import ask, ask_store
 
 if TYPE_CHECKING:
     from shared.pipeline import Pipeline
+    from shared.store import Store
 
 app = typer.Typer(no_args_is_help=True, help="Conversations and their transcripts.")
 
@@ -46,6 +52,71 @@ def show_(
         show.passage(f"{message['n']} {message['role']} {message['created_at']}{gone}", message["text"])
     if len(messages) < session["message_count"]:
         typer.echo(f"\n{session['message_count'] - len(messages)} earlier messages: see --limit")
+
+
+@app.command("export")
+def export_(
+    key_or_id: Annotated[str | None, typer.Argument(callback=show.maybe_readable, help="Session key or id.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every session.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write to this file, which must not exist. Unset: print.")] = None,
+) -> None:
+    """Give conversations back as JSON lines: one for each session, then one for each of its messages."""
+    if (key_or_id is None) != everything:
+        raise typer.BadParameter("name a session key or id, or give --all")
+    sessions, messages = ask_store(lambda store, _: _export(store, key_or_id, out))
+    if out is not None:
+        typer.echo(f"{sessions} sessions, {messages} messages")
+
+
+@app.command()
+def delete(
+    key_or_id: Annotated[str, typer.Argument(callback=show.readable, help="Session key (agent:…) or id (ses_…).")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: show.Json = False,
+) -> None:
+    """Delete a conversation and its transcript for good. The next message of its key begins an empty one."""
+    row = ask_store(lambda store, _: _found(store, key_or_id))
+    if not yes:
+        typer.confirm(f"Delete {row['id']} with {row['message_count']} messages for good?", abort=True, err=True)
+    if not ask_store(lambda store, _: store.transcript.delete(row["id"], row["version"])):
+        raise show.Refused(f"{row['id']} has gone on meanwhile: nothing was deleted")
+    if json:
+        show.as_json({"id": row["id"], "messages": row["message_count"], "state": "deleted"})
+    else:
+        typer.echo(f"{row['id']} deleted")
+
+
+async def _found(store: Store, key_or_id: str) -> dict[str, Any]:
+    row = await store.transcript.find(key_or_id)
+    if row is None:
+        raise show.Refused(f"no session {key_or_id}")
+    return row
+
+
+async def _export(store: Store, key_or_id: str | None, out: Path | None) -> tuple[int, int]:
+    """Write the lines as they come; how many of each kind there were."""
+    from shared.moving.export import export_all, export_session
+
+    lines: AsyncIterator[dict[str, Any]]
+    lines = export_all(store) if key_or_id is None else export_session(store, await _found(store, key_or_id))
+    sessions = messages = 0
+    with _opened(out) as file:
+        async for line in lines:
+            file.write(orjson.dumps(line).decode() + "\n")
+            sessions += line["type"] == "session"
+            messages += line["type"] == "message"
+        file.flush()
+    return sessions, messages
+
+
+def _opened(out: Path | None) -> AbstractContextManager[TextIO]:
+    """For this user only: it is what people said. Nothing is overwritten."""
+    if out is None:
+        return nullcontext(sys.stdout)
+    try:
+        return os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
+    except OSError as error:
+        raise show.Refused(f"{out}: {error.strerror}") from None
 
 
 async def _load(pipe: Pipeline, key_or_id: str, limit: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:

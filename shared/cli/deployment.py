@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from shared.pipeline import Pipeline
     from shared.settings import Settings
+    from shared.store import Store
 
 T = TypeVar("T")
 
@@ -41,6 +42,27 @@ async def _with_pipeline(config: Settings, work: Callable[[Pipeline], Awaitable[
 
     async with open_pipeline(config) as pipe:
         return await work(pipe)
+
+
+def ask_store(work: Callable[[Store, Settings], Awaitable[T]]) -> T:
+    """What `work` makes of the database alone: nothing else has to run for it."""
+    from shared import log, settings
+    from shared.embedded import running
+
+    config = running.joined(settings.load())
+    log.setup("error", "cli")
+    _check_file(config)
+    return asyncio.run(_with_store(config, work))
+
+
+async def _with_store(config: Settings, work: Callable[[Store, Settings], Awaitable[T]]) -> T:
+    from shared.store import open_store
+
+    store = await open_store(config.database, config.history_messages)
+    try:
+        return await work(store, config)
+    finally:
+        await store.database.close()
 
 
 def sqlite_file(config: Settings) -> Path | None:

@@ -40,6 +40,10 @@ def readable(text: str) -> str:
     return text
 
 
+def maybe_readable(text: str | None) -> str | None:
+    return None if text is None else readable(text)
+
+
 def plain(value: object, *, lines: bool = False) -> str:
     """A value as text that a terminal only prints. With `lines`, line breaks stay."""
     if value is None:

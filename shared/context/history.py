@@ -48,7 +48,7 @@ def public(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 def _capped(entries: Sequence[Entry], cap: int, consolidated: int, extend_to_user: bool) -> Sequence[Entry]:
-    start = _replay_start(entries, consolidated)
+    start = replay_start(entries, consolidated)
     fresh = len(entries) - consolidated
     if not cap or (start < consolidated and fresh <= cap):  # the last turn is replayed whole, however long it was
         return entries[start:]
@@ -58,7 +58,8 @@ def _capped(entries: Sequence[Entry], cap: int, consolidated: int, extend_to_use
     return entries[start:]
 
 
-def _replay_start(entries: Sequence[Entry], consolidated: int) -> int:
+def replay_start(entries: Sequence[Entry], consolidated: int) -> int:
+    """Where the window may begin when the first rows are in a summary."""
     if consolidated <= 0:
         return 0
     recent = max(0, len(entries) - CONSOLIDATED_ROWS)

@@ -78,5 +78,6 @@ def _part(row: Row) -> Part:
         text=payload["text"],
         media=decode_media(payload["media"]),
         attempts=row["attempts"],
+        answers=payload.get("answers"),
         sending=row["state"] == "sending",
     )

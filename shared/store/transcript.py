@@ -240,6 +240,12 @@ class Transcript:
         [rows] = await self._database.read(step("messages_of_session", session_id=session_id, limit=limit))
         return rows[::-1]
 
+    async def delete(self, session_id: str, version: int) -> bool:
+        """Remove a session for good, unless it has moved on since it was looked at. Its key then begins an empty one."""
+        parts = (step(name, session_id=session_id) for name in ("delete_messages", "delete_facts"))
+        gone, *_ = await self._database.write(step("delete_session", session_id=session_id, version=version), *parts)
+        return bool(gone)
+
     async def turn(self, turn_id: str) -> Row | None:
         [rows] = await self._database.read(step("turn_by_id", turn_id=turn_id))
         return rows[0] if rows else None
@@ -277,7 +283,7 @@ def _parts(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str, A
     """One outbox row per part. Replies go where the last of the mail came from; a commit without mail has none."""
     if not mail:
         return "", []
-    source = mail[-1].inbound.source
+    source, answers = mail[-1].inbound.source, mail[-1].inbound.message
     destination = str(Destination(source.platform, source.account, source.chat))
     in_reply_to = [m.inbound.event_id for m in mail]
     steps = []
@@ -289,6 +295,7 @@ def _parts(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str, A
             "parts": len(replies),
             "text": storable(reply.text),
             "media": reply.media,
+            "answers": answers,
         }
         row = {
             "idempotency_key": f"out_{keyed['turn_id']}_{ordinal}",

@@ -138,6 +138,7 @@ LEFT = [
     "other_bots_message",
     "service_new_member",
     "group_migrated",
+    "supergroup_after_migration",
     "callback_query",
     "bot_was_blocked",
 ]
@@ -151,7 +152,10 @@ async def test_an_update_is_answered_where_it_was_said(
             await hook.bring(update(name))
             await fake.until(lambda fake: fake.shown)
             [sent] = fake.of("sendMessage")
-            place = {"chat_id": chat} | ({"message_thread_id": thread} if thread else {})
+            place: dict[str, Any] = {"chat_id": chat} | ({"message_thread_id": thread} if thread else {})
+            if chat < 0:
+                asked = update(name)["message"]["message_id"]
+                place |= {"reply_parameters": {"message_id": asked, "allow_sending_without_reply": True}}
             form = {"parse_mode": "HTML", "link_preview_options": {"is_disabled": True}}
             assert sent == {**place, "text": answer, **form}
         fake.forget()
@@ -352,6 +356,45 @@ async def test_a_reply_follows_its_group_to_the_new_id(hook: Hook, fake: FakeTel
     await fake.until(lambda fake: len(fake.texts(-1001501)) == 2)
     assert fake.texts(-1001501) == ["echo: status?", "echo: again"]
     assert [call["chat_id"] for call in fake.of("sendMessage")] == [GROUP, -1001501, -1001501]
+
+
+async def test_only_the_first_part_of_an_answer_points_at_what_it_answers(pipe: Pipeline, fake: FakeTelegram) -> None:
+    async with answering(pipe, fake, saying(Reply("word " * 2000), Reply("and done"))) as hook:
+        await hook.bring(update("group_mention"))
+        await fake.until(lambda fake: "and done" in fake.texts(GROUP))
+    first, *others = fake.of("sendMessage")
+    assert first["reply_parameters"]["message_id"] == update("group_mention")["message"]["message_id"]
+    assert len(others) > 1 and not any("reply_parameters" in sent for sent in others)
+
+
+@pytest.mark.parametrize("told", ["group_migrated", "supergroup_after_migration"])
+async def test_a_conversation_follows_its_group_to_the_new_id(
+    hook: Hook, fake: FakeTelegram, pipe: Pipeline, told: str
+) -> None:
+    """Both chats are told of it; either word is enough, and the second changes nothing."""
+    old, new = f"agent:main:telegram:group:{GROUP}:u={ANN}", f"agent:main:telegram:group:-1001501:u={ANN}"
+    await hook.bring(update("group_mention"))
+    await fake.until(lambda fake: fake.texts(GROUP))
+    await hook.bring(update(told))
+    session = await pipe.store.transcript.find(new)
+    assert session is not None and session["session_key"] == new
+    await hook.bring(update("group_migrated"), update("supergroup_after_migration"))
+    assert await pipe.store.transcript.find(new) == session == await pipe.store.transcript.find(old)
+    await hook.bring(said("again", -1001501))
+    await fake.until(lambda fake: fake.texts(-1001501))
+    rows = await pipe.store.transcript.messages(session["id"], 10)
+    assert [row["text"] for row in rows] == ["status?", "echo: status?", "again", "echo: again"]
+
+
+async def test_a_conversation_that_began_in_the_new_group_is_kept(
+    hook: Hook, fake: FakeTelegram, pipe: Pipeline
+) -> None:
+    await hook.bring(update("group_mention"), said("new here", -1001501))
+    await fake.until(lambda fake: fake.texts(GROUP) and fake.texts(-1001501))
+    keys = [f"agent:main:telegram:group:{chat}:u={ANN}" for chat in (GROUP, -1001501)]
+    before = [await pipe.store.transcript.find(key) for key in keys]
+    await hook.bring(update("group_migrated"))
+    assert [await pipe.store.transcript.find(key) for key in keys] == before
 
 
 async def test_a_page_from_a_proxy_is_no_answer_and_the_part_is_sent_again(hook: Hook, fake: FakeTelegram) -> None:
@@ -720,6 +763,8 @@ async def test_python_telegram_bot_sends_what_we_send_and_reads_what_was_shown(
     async with answering(pipe, fake, saying(Reply(text))) as hook:
         await hook.bring(update("direct"), update("forum_topic"))
         await fake.until(lambda fake: fake.texts(ANN) and fake.texts(SUPERGROUP))
+        await hook.bring(update("group_mention"))
+        await fake.until(lambda fake: fake.texts(GROUP))
     ours = fake.of("sendMessage")
     messages = [await _sent_by(ptb.send_message, fields) for fields in ours]
     assert fake.of("sendMessage")[len(ours) :] == ours  # it takes our fields as its arguments and sends the very same
@@ -730,5 +775,10 @@ async def test_python_telegram_bot_sends_what_we_send_and_reads_what_was_shown(
 
 
 async def _sent_by(send: Callable[..., Awaitable[telegram.Message]], fields: dict[str, Any]) -> telegram.Message:
-    preview = telegram.LinkPreviewOptions.de_json(fields["link_preview_options"], None)
-    return await send(**{**fields, "link_preview_options": preview})
+    values = {
+        **fields,
+        "link_preview_options": telegram.LinkPreviewOptions.de_json(fields["link_preview_options"], None),
+    }
+    if "reply_parameters" in fields:
+        values["reply_parameters"] = telegram.ReplyParameters.de_json(fields["reply_parameters"], None)
+    return await send(**values)

@@ -74,7 +74,7 @@ class TelegramSender:
             await self._call("sendChatAction", {**self._place(source), "action": "typing"}, TYPING_SECONDS)
 
     async def _send(self, part: Part) -> Receipt:
-        place = self._place(part.source)
+        place = {**self._place(part.source), **self._answered(part)}
         if part.media:
             return await self._call(*_file(part.media[0], place))
         fields = {**place, "text": part.text, "link_preview_options": {"is_disabled": True}}
@@ -94,6 +94,13 @@ class TelegramSender:
             field = "direct_messages_topic_id" if is_direct else "message_thread_id"
             place[field] = _number(source.thread.removeprefix(DIRECT))
         return place
+
+    def _answered(self, part: Part) -> dict[str, Any]:
+        """In a group, where others speak in between, the first part of an answer points at what it answers."""
+        source = part.source
+        if source.chat_type == "dm" or part.part > 1 or part.answers is None or source.chat in self._moved:
+            return {}  # in a group that moved, the number would be another message's
+        return {"reply_parameters": {"message_id": _number(part.answers), "allow_sending_without_reply": True}}
 
     async def _call(self, method: str, fields: dict[str, Any], seconds: float | None = None) -> Receipt:
         headers = {"content-type": "application/json"}
