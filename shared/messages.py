@@ -139,6 +139,7 @@ class Session:
     history: tuple[Entry, ...]
     updated_at: int = 0  # wall clock, ms: its last commit
     facts: Mapping[str, str] = field(default_factory=dict)  # small named values; see shared/store/facts.py
+    owner: str | None = None  # whose it is; see shared/owner.py
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from shared.clock import now_ms
 from shared.codec import encode_inbound, encode_text, storable
 from shared.errors import Superseded
 from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, State
+from shared.owner import owner_of
+from shared.session_key import SessionKey
 from shared.store.database import Database, Row, Step, step
 from shared.store.journal import first_session_id
 
@@ -112,7 +114,7 @@ class Transcript:
         version, count = row["version"] or 0, row["message_count"] or 0
         known = {fact["name"]: fact["value"] for fact in facts}
         return Session(
-            row["session_id"], version, count, row["done_seq"], history, row["updated_at"] or 0, known
+            row["session_id"], version, count, row["done_seq"], history, row["updated_at"] or 0, known, row["owner"]
         ), stands
 
     async def commit(
@@ -135,7 +137,11 @@ class Transcript:
 
         talks_to = change.next_session_id or session.id
         ended_at = now if change.next_session_id else None
+        owner = session.owner
+        if owner is None or change.next_session_id is not None:  # a session begins, or is older than owners
+            owner = owner_of(SessionKey.parse(session_key), mail[-1].inbound.source) if mail else owner
         about = {"added": len(entries), "title": change.title, "ended_at": ended_at, "end_reason": change.end_reason}
+        about["owner"] = owner
 
         if session.version == 0:
             steps = [step("commit_new_session", **about, **keyed)]
@@ -143,7 +149,7 @@ class Transcript:
             steps = [step("commit_session", version=session.version, **about, **stamp)]
         steps.append(step("commit_route", done_seq=done_seq, talks_to=talks_to, **keyed))
         if change.next_session_id is not None:
-            steps.append(step("commit_next_session", next_session_id=change.next_session_id, **keyed))
+            steps.append(step("commit_next_session", next_session_id=change.next_session_id, owner=owner, **keyed))
         if change.inactive_from is not None:
             rows = {"from_n": change.inactive_from, "to_n": session.message_count}
             steps.append(step("commit_inactive", **rows, **stamp))
@@ -189,6 +195,7 @@ class Transcript:
             history,
             now,
             session.facts,
+            owner,
         )
         outbox = tuple(rows[0]["id"] for rows in results[len(results) - len(parts) :])
         return Committed(moved, destination, outbox, changed=change != NO_CHANGE)
