@@ -7,6 +7,7 @@ from shared.store.dead import DeadLetters
 from shared.store.facts import Facts
 from shared.store.journal import Journal
 from shared.store.outbox import Outbox
+from shared.store.search import Search
 from shared.store.transcript import Transcript
 
 __all__ = ["Store", "open_store"]
@@ -20,6 +21,7 @@ class Store:
         self.facts = Facts(database)
         self.outbox = Outbox(database)
         self.dead = DeadLetters(database)
+        self.search = Search(database)
 
     async def backlog(self) -> Row:
         """How much waits, and since when."""

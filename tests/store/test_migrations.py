@@ -29,6 +29,7 @@ def bare_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.url.rpartition("/")[0] + f"/{name}"
 
 
+FULL_TEXT = "search_grams"  # an index on PostgreSQL, a table that is one on SQLite
 NAMES = [migration.name for migration in migrations("sqlite")]
 
 
@@ -73,7 +74,8 @@ async def test_without_a_schema_the_store_is_unavailable(bare_url: str) -> None:
 
 async def test_both_databases_get_the_same_tables_and_indexes() -> None:
     def heads(dialect: str) -> list[str]:
-        return [statement.split("(")[0] for m in migrations(dialect) for statement in m.statements]
+        found = [statement.split("(")[0] for m in migrations(dialect) for statement in m.statements]
+        return [FULL_TEXT if FULL_TEXT in head else head for head in found]
 
     assert heads("sqlite") == heads("postgres")
 
