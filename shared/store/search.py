@@ -14,18 +14,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from shared.errors import AlreadyDone
+from shared.store.candidates import candidates
 from shared.store.database import Database, Row, Step, step
 from shared.store.grams import folded, grams_for, grams_of, owner_gram
 
 SESSIONS_AT_ONCE = 32  # as many transactions, which SQLite groups into one commit
 WRITES_AT_ONCE = 4  # PostgreSQL: the pool is the turns' first
 ROWS_AT_ONCE = 200  # of one session: nobody waits long for SQLite's one writer
-PAGE, PAGES = 100, 20  # candidates: rows that have the pieces, of which few lack the whole
 TAIL = 2000  # rows not indexed yet that one search reads
 TERMS = 8
 BEFORE, AFTER = 40, 100  # characters of a snippet
 _TERM = re.compile(r"[\"“”„]([^\"“”„]*)[\"“”„]|(\S+)")
-_LAST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +64,14 @@ class Search:
         grams = set[str]().union(*map(grams_for, terms))
         if not grams:
             return None
-        if owner is not None:
-            grams.add(owner_gram(owner))
         rows, complete = await self._tail(owner)
         sessions: dict[str, Hit] = {}
         self._sift(sessions, sorted(rows, key=lambda row: -row["created_at"]), terms, only)
-        before = _LAST
-        for _ in range(PAGES):
+        async for page in candidates(self._database, grams, owner):
+            self._sift(sessions, page.rows, terms, only)
             if len(sessions) >= limit:
                 break
-            page = await self._candidates(grams, owner, before)
-            self._sift(sessions, [row for row in page if row["text"] is not None and row["session_id"]], terms, only)
-            if len(page) < PAGE:
-                break
-            before = page[-1]["place"]
-        else:
-            complete = False
+            complete &= page.complete
         hits = sorted(sessions.values(), key=lambda hit: -hit.said_at)
         return Found(tuple(hits[:limit]), complete)
 
@@ -96,29 +87,23 @@ class Search:
         async with self._writes:
             [rows] = await self._database.read(step("search_texts", session_id=id, after=after, upto=upto))
             owner = owner_gram(session["owner"])
-            steps = [s for row in rows for s in self._added(id, row["n"], " ".join((owner, *grams_of(row["text"]))))]
+            grams = [" ".join((owner, *grams_of(row["text"]))) for row in rows]
+            steps = self._added(session, [row["n"] for row in rows], grams) if rows else []
             with suppress(AlreadyDone):  # another housekeeper was faster
                 await self._database.write(*steps, step("search_moved", session_id=id, after=after, upto=upto))
 
-    def _added(self, session_id: str, n: int, grams: str) -> list[Step]:
-        row = {"session_id": session_id, "n": n}
+    def _added(self, session: Row, numbers: list[int], grams: list[str]) -> list[Step]:
         if self._database.dialect == "postgres":
-            return [step("search_row_postgres", grams=grams, **row)]
-        return [step("search_row", **row), step("search_row_grams", grams=grams, **row)]
+            about = {"session_id": session["id"], "owner": session["owner"]}
+            return [step("search_rows_postgres", numbers=numbers, grams=grams, **about)]
+        rows = [{"session_id": session["id"], "n": n, "grams": text} for n, text in zip(numbers, grams, strict=True)]
+        return [step(name, **row) for row in rows for name in ("search_row", "search_row_grams")]
 
     async def _tail(self, owner: str | None) -> tuple[list[Row], bool]:
         [rows] = await self._database.read(
             step("search_tail_of_all", limit=TAIL) if owner is None else step("search_tail", owner=owner, limit=TAIL)
         )
         return rows, len(rows) < TAIL
-
-    async def _candidates(self, grams: set[str], owner: str | None, before: int) -> list[Row]:
-        if self._database.dialect == "postgres":
-            name, query = "search_candidates_postgres", " & ".join(f"'{_quoted(gram)}'" for gram in grams)
-        else:
-            name, query = "search_candidates", " ".join(f'"{gram}"' for gram in grams)
-        [rows] = await self._database.read(step(name, query=query, owner=owner, before=before, limit=PAGE))
-        return rows
 
     def _sift(
         self, sessions: dict[str, Hit], rows: Sequence[Row], terms: Sequence[str], only: Callable[[str], bool]
@@ -161,7 +146,3 @@ def _place(line: str, terms: Sequence[str]) -> tuple[int, int]:
     start = max(n for n, end in enumerate(ends) if end <= at)
     end = next((n for n, end in enumerate(ends) if end >= at + len(term)), len(line))
     return start, end - start
-
-
-def _quoted(lexeme: str) -> str:
-    return lexeme.replace("\\", "\\\\").replace("'", "''")

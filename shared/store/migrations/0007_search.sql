@@ -18,7 +18,9 @@ CREATE TABLE search_rows (
     id {{serial}},
     session_id TEXT NOT NULL,
     n BIGINT NOT NULL,
+    owner TEXT NOT NULL,
     grams TSVECTOR NOT NULL,
     UNIQUE (session_id, n)
 );
 CREATE INDEX search_grams ON search_rows USING gin (grams);
+CREATE INDEX search_newest ON search_rows (owner, id);
