@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from shared import log, metrics
 from shared.clock import now_ms
@@ -17,13 +18,18 @@ from shared.errors import AlreadyDone, Crashed, Permanent, RateLimited, Supersed
 from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane import Lease
-from shared.messages import Entry, Mail, Reply, Session, State, Turn
+from shared.messages import Entry, Inbound, Mail, Reply, Session, State, Turn
+from shared.owner import owner_of
 from shared.pipeline import Pipeline
+from shared.session_key import SessionKey
 from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
+from shared.store.usage import Whose, has_usage, turns_usage
 from workers import commands
 from workers.agent import Agent, Asks
+from workers.budget import Budgets, day_at
 from workers.delivery.parts import in_parts
 from workers.opening import Opened, open_mail
+from workers.titles import Titling
 
 COMMIT_RETRY_SECONDS = 0.5
 REASONS = {Permanent: "refused", TimeoutError: "timeout", Crashed: "crashed"}
@@ -40,6 +46,8 @@ class Runner:
     apart: Agent  # the same agent, each turn in a process of its own
     worker: str
     asks: Asks | None = None  # the model for questions aside, where the agent has one
+    titling: Titling | None = None
+    budgets: Budgets | None = None  # where one is set
 
 
 async def take_turns(lease: Lease, runner: Runner) -> None:
@@ -134,6 +142,10 @@ class KeyTurns:
         assert session is not None
         inbound = replace(mail.inbound, text=again.text) if again else mail.inbound
         history, change = (again.history, again.change) if again else (session.history, NO_CHANGE)
+        if self.runner.budgets is not None:
+            refusal = await self.runner.budgets.refusal(self._owner(inbound))
+            if refusal is not None:
+                return await self._refuse(mail, attempt, "budget", refusal)
         if not await lease.begin(mail.seq):
             lease.lose()
             return None
@@ -159,15 +171,41 @@ class KeyTurns:
             return await self._failed(mail, attempt, error)
         entries = (marks.user_row(inbound), *result.entries)
         proof = Proof(turn.id, self.runner.worker, attempt, self._claimed_at, started_at)
+        if has_usage(result.entries):
+            day = day_at(now_ms(), self.pipe.settings)
+            change = replace(change, also=(*change.also, *turns_usage(result.entries, self._whose(inbound), day)))
+        titling = self.runner.titling
+        if titling is not None and session.version == 0 and (title := titling.with_commit(session, inbound)):
+            change = replace(change, title=title)
         try:
             committed = await self._commit(mail, entries, result.replies, Ending(), proof, change)
         except (Superseded, AlreadyDone, Unavailable):
             raise
         except Exception as error:  # the agent's answer is nothing that can be kept
             return await self._failed(mail, attempt, error)
+        if titling is not None and not again:
+            answer = next((entry for entry in reversed(result.entries) if entry.role == "assistant"), None)
+            titling.after(session, partial(self._whose, inbound), entries[0], answer)
         metrics.TURNS.labels("answered").inc()
         log.get().info("answered", key=lease.key, turn=turn.id, attempt=attempt, ms=now_ms() - started_at)
         return committed
+
+    async def _refuse(self, mail: Mail, attempt: int, reason: str, notice: str) -> Committed:
+        """End the message without a turn and tell the chat why: both in the one commit."""
+        proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempt, self._claimed_at, now_ms())
+        ending = Ending(State.REJECTED, reason)
+        committed = await self._commit(mail, (), (Reply(notice),), ending, proof, NO_CHANGE)
+        metrics.TURNS.labels("rejected").inc()
+        log.get().info("refused", key=self.lease.key, reason=reason)
+        return committed
+
+    def _owner(self, inbound: Inbound) -> str | None:
+        assert self.session is not None
+        return self.session.owner or owner_of(SessionKey.parse(self.lease.key), inbound.source)
+
+    def _whose(self, inbound: Inbound) -> Whose:
+        assert self.session is not None
+        return Whose(self.session.id, self._owner(inbound) or "", SessionKey.parse(self.lease.key).agent)
 
     async def _failed(self, mail: Mail, attempt: int, error: Exception) -> Committed | None:
         """Try again later without holding a worker, or set the message aside and go on with the next."""

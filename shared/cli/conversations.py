@@ -10,6 +10,7 @@ import typer
 
 from shared.cli import show
 from shared.cli.deployment import ask
+from shared.clock import now_ms
 
 if TYPE_CHECKING:
     from shared.pipeline import Pipeline
@@ -19,14 +20,21 @@ app = typer.Typer(no_args_is_help=True, help="Conversations and their transcript
 
 
 @app.command("list")
-def list_(limit: show.Limit = 50, json: show.Json = False) -> None:
-    """List sessions, the most recently active first."""
-    rows = [_session(row) for row in ask(lambda pipe: pipe.store.transcript.recent(limit))]
+def list_(
+    limit: show.Limit = 50,
+    active_minutes: Annotated[
+        int | None, typer.Option(min=0, help="Only those active in the last so many minutes.")
+    ] = None,
+    json: show.Json = False,
+) -> None:
+    """List sessions, the most recently active first, with their titles and first words."""
+    since = 0 if active_minutes is None else now_ms() - active_minutes * 60_000
+    rows = [_session(row) for row in ask(lambda pipe: pipe.store.titles.listed(limit, since))]
     if json:
         show.as_json(rows)
         return
-    columns = ("id", "session_key", "message_count", "version", "updated_at")
-    titles = ("session", "key", "messages", "version", "updated")
+    columns = ("id", "session_key", "title", "preview", "message_count", "version", "updated_at")
+    titles = ("session", "key", "title", "begins", "messages", "version", "updated")
     show.table(titles, [[row[column] for column in columns] for row in rows], empty="no sessions")
 
 

@@ -8,7 +8,9 @@ from shared.store.facts import Facts
 from shared.store.journal import Journal
 from shared.store.outbox import Outbox
 from shared.store.search import Search
+from shared.store.titles import Titles
 from shared.store.transcript import Transcript
+from shared.store.usage import Usage
 
 __all__ = ["Store", "open_store"]
 
@@ -22,6 +24,8 @@ class Store:
         self.outbox = Outbox(database)
         self.dead = DeadLetters(database)
         self.search = Search(database)
+        self.titles = Titles(database)
+        self.usage = Usage(database)
 
     async def backlog(self) -> Row:
         """How much waits, and since when."""

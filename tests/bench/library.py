@@ -75,12 +75,12 @@ def fill(url: str, language: Language, messages: int) -> None:
     )
     tables = (("sessions", _SESSION, session_rows), ("messages", _MESSAGE, message_rows))
     if url.startswith("sqlite:"):
-        with closing(sqlite3.connect(Path(url.removeprefix("sqlite:///")), isolation_level=None)) as connection:
-            connection.execute("BEGIN")
+        with closing(sqlite3.connect(Path(url.removeprefix("sqlite:///")), isolation_level=None)) as file:
+            file.execute("BEGIN")
             for table, columns, rows in tables:
                 marks = ", ".join("?" * len(columns))
-                connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
-            connection.execute("COMMIT")
+                file.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+            file.execute("COMMIT")
         return
     with psycopg.connect(url) as connection, connection.cursor() as cursor:
         for table, columns, rows in tables:

@@ -86,4 +86,4 @@ async def run(call: Call) -> Answer | Again:
     return await command.run(call)
 
 
-from workers.commands import about, lifetime, mending, search  # noqa: E402, F401 (they register themselves)
+from workers.commands import about, lifetime, mending, search, usage  # noqa: E402, F401 (they register themselves)
