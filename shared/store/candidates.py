@@ -14,8 +14,8 @@ from shared.store.database import Database, Row, step
 from shared.store.grams import owner_gram
 
 PAGE, PAGES = 100, 20  # SQLite: rows that have the grams
-NEWEST, LOOKS = 1500, 3  # PostgreSQL: rows looked through, and how often where the words turn out to be common
-COMMON = 50  # of the newest rows
+LOOKS = (500, 4000, 8000)  # PostgreSQL: rows looked through; the last only where the words turn out to be common
+COMMON = 1 / 128  # of the rows looked through: what is rarer is collected
 COLLECTED = 1000
 LAST = 2**62
 
@@ -50,14 +50,14 @@ async def _from_postgres(database: Database, grams: list[str], owner: str | None
     query = " & ".join(f"'{gram}'" for gram in grams)  # grams are letters, digits and our own marks
     about = {"query": query, "owner": owner}
     before = LAST
-    for left in reversed(range(LOOKS if owner is not None else 0)):
-        [rows] = await database.read(step("search_newest_postgres", before=before, limit=NEWEST, **about))
-        common = len(rows) > COMMON
-        yield Page(rows, complete=bool(left) or not common)
-        if common and not left:
+    for look, size in enumerate(LOOKS if owner is not None else ()):
+        [rows] = await database.read(step("search_newest_postgres", before=before, limit=size, **about))
+        common, last = len(rows) > size * COMMON, size == LOOKS[-1]
+        yield Page(rows, complete=not (common and last))
+        if common and last:
             return
         before = rows[-1]["place"] if rows else before
-        if not common:
+        if look and not common:
             break
     [rows] = await database.read(step("search_candidates_postgres", before=before, limit=COLLECTED, **about))
     yield Page([row for row in rows if row["text"] is not None and row["session_id"]], len(rows) < COLLECTED)
