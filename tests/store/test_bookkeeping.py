@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shared.clock import now_ms
+from shared.context.history import window
 from shared.errors import Superseded, Unavailable
 from shared.messages import Entry, Mail, Reply
 from shared.store import Store, open_store
@@ -197,6 +198,15 @@ async def test_N59_N60_N61_a_crash_before_the_commit_leaves_no_half_turn(store: 
     with pytest.raises(Superseded):
         await commit(store, session, letter)
     assert len(await ask(store, "SELECT * FROM messages")) == 2
+
+
+async def test_N64_an_empty_tool_result_keeps_its_place_so_that_the_pair_stays_legal(store: Store) -> None:
+    """It is stored and shown empty, not as a placeholder: what counts is that the call has its result."""
+    calls = [{"id": "t1", "name": "f", "arguments": "{}"}]
+    result = Entry("tool", "", data={"tool_call_id": "t1", "name": "f"})
+    await say(store, Entry("user", "q"), Entry("assistant", "", data={"tool_calls": calls}), result)
+    rows = window((await load(store)).history)
+    assert [(row.role, row.text) for row in rows] == [("user", "q"), ("assistant", ""), ("tool", "")]
 
 
 async def test_N65_a_message_that_was_never_answered_does_not_spoil_the_rows_after_it(store: Store) -> None:
