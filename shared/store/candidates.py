@@ -16,6 +16,7 @@ from shared.store.grams import owner_gram
 PAGE, PAGES = 100, 20  # SQLite: rows that have the grams
 LOOKS = (500, 4000, 8000)  # PostgreSQL: rows looked through; the last only where the words turn out to be common
 COMMON = 1 / 128  # of the rows looked through: what is rarer is collected
+ENOUGH = 300  # rows of one look: the next look goes on there
 COLLECTED = 1000
 LAST = 2**62
 
@@ -51,13 +52,20 @@ async def _from_postgres(database: Database, grams: list[str], owner: str | None
     about = {"query": query, "owner": owner}
     before = LAST
     for look, size in enumerate(LOOKS if owner is not None else ()):
-        [rows] = await database.read(step("search_newest_postgres", before=before, limit=size, **about))
+        newest = step("search_newest_postgres", before=before, limit=size, enough=ENOUGH, **about)
+        [rows] = await database.read(newest)
         common, last = len(rows) > size * COMMON, size == LOOKS[-1]
-        yield Page(rows, complete=not (common and last))
+        yield Page(_there(rows), complete=not (common and last))
         if common and last:
             return
-        before = rows[-1]["place"] if rows else before
+        if rows:
+            before = rows[-1]["place" if len(rows) == ENOUGH else "looked"]
         if look and not common:
             break
     [rows] = await database.read(step("search_candidates_postgres", before=before, limit=COLLECTED, **about))
-    yield Page([row for row in rows if row["text"] is not None and row["session_id"]], len(rows) < COLLECTED)
+    yield Page(_there(rows), len(rows) < COLLECTED)
+
+
+def _there(rows: list[Row]) -> list[Row]:
+    """Without what was deleted or undone since it was indexed."""
+    return [row for row in rows if row["text"] is not None and row["session_id"]]
