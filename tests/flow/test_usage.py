@@ -17,6 +17,7 @@ from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (f
 from tests.store.books import ask
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.budget import Budgets
+from workers.crew import open_crew
 from workers.turn import Runner, take_turns
 
 TODAY = day_of(now_ms())
@@ -191,5 +192,12 @@ async def test_beyond_a_budget_a_message_is_refused_with_the_time_and_without_th
         assert (other == "ok") is limit.startswith("user_")
 
 
-async def test_without_a_budget_nothing_is_asked(make_settings: Callable[..., Settings]) -> None:
-    assert not make_settings().budget.of_users and not make_settings().budget.of_all
+@pytest.mark.parametrize("limits", [{}, {"user_tokens_per_day": 1}, {"cost_per_day": 1.0}])
+async def test_budgets_are_asked_only_where_one_is_set(
+    make_settings: Callable[..., Settings], limits: dict[str, Any]
+) -> None:
+    async with (
+        open_pipeline(make_settings(budget=Budget(**limits))) as pipe,
+        open_crew(pipe, Spender(), "test") as crew,
+    ):
+        assert (crew.runner.budgets is not None) is bool(limits)
