@@ -302,6 +302,29 @@ class CustomCommand(BaseModel):
         return self
 
 
+class Budget(BaseModel):
+    """What may be spent in a day. Beyond it, messages are refused until the next day; what is unset has no limit."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+    user_tokens_per_day: int | None = Field(default=None, ge=0)
+    """Tokens, in and out, of one user."""
+    user_cost_per_day: float | None = Field(default=None, ge=0)
+    """USD of one user, as far as the prices are known."""
+    tokens_per_day: int | None = Field(default=None, ge=0)
+    """Tokens of everybody."""
+    cost_per_day: float | None = Field(default=None, ge=0)
+    """USD of everybody, as far as the prices are known."""
+
+    @property
+    def of_users(self) -> bool:
+        return self.user_tokens_per_day is not None or self.user_cost_per_day is not None
+
+    @property
+    def of_all(self) -> bool:
+        return self.tokens_per_day is not None or self.cost_per_day is not None
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -398,6 +421,9 @@ class Settings(BaseSettings):
     """Whose clocks count for a daily reset: an IANA name such as Europe/Berlin."""
     reset: Reset = Reset()
     memory: Memory = Memory()
+    titles: bool = True
+    """Give every conversation a title after its first answer: the model's, or the first words where there is no model."""
+    budget: Budget = Budget()
 
     @classmethod
     def settings_customise_sources(

@@ -5,6 +5,7 @@
 - what dead workers left in RQ's registries                        (Redis, every sweep)
 - journal rows and outbox rows of keys that Redis knows nothing of (SQL, every sweep)
 - conversations that are over and were not looked at yet           (SQL, see workers/watcher.py)
+- rows of transcripts that search does not know yet                (SQL, every sweep)
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Housekeeper:
             self._repeat(stopping, self._wake_due, LOOK_SECONDS),
             self._repeat(stopping, self._sweep, self._pipe.settings.sweep_seconds),
             self._repeat(stopping, Watcher(self._pipe).look, self._pipe.settings.memory.look_seconds),
+            self._repeat(stopping, self._index, self._pipe.settings.sweep_seconds),
         )
 
     async def _repeat(self, stopping: asyncio.Event, look: Callable[[], Awaitable[float]], pause: float) -> None:
@@ -104,6 +106,10 @@ class Housekeeper:
         await self._wake_journal()
         await self._wake_outbox()
         return float("inf")
+
+    async def _index(self) -> float:
+        """Index what was said for search; at once again while more waits."""
+        return 0 if await self._pipe.store.search.index() else float("inf")
 
     async def _requeue_stuck(self, lane: Lane, server: Server) -> None:
         now = time.monotonic()

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 
 from shared import log, metrics
 from shared.clock import now_ms
@@ -22,17 +23,21 @@ from shared.ids import fresh_id
 from shared.lane import Lease
 from shared.lane.session_lock import SessionLock
 from shared.messages import Entry, Inbound, Mail, Reply, Result, Session, State, Turn
+from shared.owner import owner_of
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey, agent_of
 from shared.settings import MAIN
 from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
+from shared.store.usage import Whose, has_usage, turns_usage
 from workers import commands, flush
 from workers.agent import Agent, Asks, Missing
+from workers.budget import Budgets, day_at
 from workers.compress import relieve
 from workers.context import MODEL, NOTHING, Briefing
 from workers.delivery.parts import in_parts
 from workers.lifetime import Lifetime, ending, told
 from workers.opening import Opened, open_mail
+from workers.titles import Titling
 
 COMMIT_RETRY_SECONDS = 0.5
 REASONS = {Permanent: "refused", TimeoutError: "timeout", Crashed: "crashed"}
@@ -51,6 +56,8 @@ class Runner:
     worker: str
     asks: Asks | None = None  # the model for questions aside, where the agent has one
     briefing: Briefing | None = None  # what turns are told of where they run, where the agent wants it
+    titling: Titling | None = None
+    budgets: Budgets | None = None  # where one is set
     others: Mapping[str, Runner] = field(default_factory=dict)  # for the keys of further agents, by name
     lifetime: Lifetime = field(init=False)
 
@@ -196,6 +203,10 @@ class KeyTurns:
         history, change = (again.history, again.change) if again else (session.history, NO_CHANGE)
         if self._seed and not again:
             history = (*self._seed, *history)
+        if self.runner.budgets is not None:
+            refusal = await self.runner.budgets.refusal(self._owner(inbound))
+            if refusal is not None:
+                return await self._refuse(mail, attempt, "budget", refusal)
         if not await lease.begin(mail.seq):
             lease.lose()
             return None
@@ -237,12 +248,21 @@ class KeyTurns:
             change = replace(change, facts={**change.facts, **briefed.facts})
         entries = (marks.user_row(inbound), *result.entries)
         proof = Proof(turn.id, self.runner.worker, attempt, self._claimed_at, started_at)
+        if has_usage(result.entries):
+            day = day_at(now_ms(), self.pipe.settings)
+            change = replace(change, also=(*change.also, *turns_usage(result.entries, self._whose(inbound), day)))
+        titling = self.runner.titling
+        if titling is not None and session.version == 0 and (title := titling.with_commit(session, inbound)):
+            change = replace(change, title=title)
         try:
             committed = await self._commit(mail, entries, replies, Ending(), proof, told(session, change))
         except (Superseded, AlreadyDone, Unavailable):
             raise
         except Exception as error:  # the agent's answer is nothing that can be kept
             return await self._failed(mail, attempt, error)
+        if titling is not None and not again:
+            answer = next((entry for entry in reversed(result.entries) if entry.role == "assistant"), None)
+            titling.after(session, partial(self._whose, inbound), entries[0], answer)
         metrics.TURNS.labels("answered").inc()
         log.get().info("answered", key=lease.key, turn=turn.id, attempt=attempt, ms=now_ms() - started_at)
         return committed
@@ -293,6 +313,23 @@ class KeyTurns:
         metrics.TURNS.labels("stopped").inc()
         log.get().info("stopped", key=self.lease.key, message=mail.inbound.id)
         return committed
+
+    async def _refuse(self, mail: Mail, attempt: int, reason: str, notice: str) -> Committed:
+        """End the message without a turn and tell the chat why: both in the one commit."""
+        proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempt, self._claimed_at, now_ms())
+        ending = Ending(State.REJECTED, reason)
+        committed = await self._commit(mail, (), (Reply(notice),), ending, proof, NO_CHANGE)
+        metrics.TURNS.labels("rejected").inc()
+        log.get().info("refused", key=self.lease.key, reason=reason)
+        return committed
+
+    def _owner(self, inbound: Inbound) -> str | None:
+        assert self.session is not None
+        return self.session.owner or owner_of(SessionKey.parse(self.lease.key), inbound.source)
+
+    def _whose(self, inbound: Inbound) -> Whose:
+        assert self.session is not None
+        return Whose(self.session.id, self._owner(inbound) or "", SessionKey.parse(self.lease.key).agent)
 
     async def _failed(self, mail: Mail, attempt: int, error: Exception) -> Committed | None:
         """Try again later without holding a worker, or set the message aside and go on with the next."""

@@ -10,6 +10,7 @@ import typer
 from shared import VERSION, settings
 from shared.cli import conversations, dead, lanes, messages, moving
 from shared.cli.doctor import doctor
+from shared.cli.spending import usage
 from shared.embedded import running
 from shared.errors import ConfigurationError
 
@@ -135,6 +136,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(conversations.app, name="sessions")
 app.add_typer(moving.app, name="import")
 app.command()(doctor)
+app.command()(usage)
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

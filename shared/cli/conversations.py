@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -14,23 +15,32 @@ import typer
 
 from shared.cli import show
 from shared.cli.deployment import ask, ask_store
+from shared.clock import now_ms
 
 if TYPE_CHECKING:
     from shared.pipeline import Pipeline
     from shared.store import Store
+    from shared.store.search import Found
 
 app = typer.Typer(no_args_is_help=True, help="Conversations and their transcripts.")
 
 
 @app.command("list")
-def list_(limit: show.Limit = 50, json: show.Json = False) -> None:
-    """List sessions, the most recently active first."""
-    rows = [_session(row) for row in ask(lambda pipe: pipe.store.transcript.recent(limit))]
+def list_(
+    limit: show.Limit = 50,
+    active_minutes: Annotated[
+        int | None, typer.Option(min=0, help="Only those active in the last so many minutes.")
+    ] = None,
+    json: show.Json = False,
+) -> None:
+    """List sessions, the most recently active first, with their titles and first words."""
+    since = 0 if active_minutes is None else now_ms() - active_minutes * 60_000
+    rows = [_session(row) for row in ask(lambda pipe: pipe.store.titles.listed(limit, since))]
     if json:
         show.as_json(rows)
         return
-    columns = ("id", "session_key", "message_count", "version", "updated_at")
-    titles = ("session", "key", "messages", "version", "updated")
+    columns = ("id", "session_key", "title", "preview", "message_count", "version", "updated_at")
+    titles = ("session", "key", "title", "begins", "messages", "version", "updated")
     show.table(titles, [[row[column] for column in columns] for row in rows], empty="no sessions")
 
 
@@ -52,6 +62,50 @@ def show_(
         show.passage(f"{message['n']} {message['role']} {message['created_at']}{gone}", message["text"])
     if len(messages) < session["message_count"]:
         typer.echo(f"\n{session['message_count'] - len(messages)} earlier messages: see --limit")
+
+
+@app.command()
+def search(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            callback=lambda words: [show.readable(word) for word in words],
+            help='What to look for; "quoted": exactly so.',
+        ),
+    ],
+    key: Annotated[str | None, typer.Option(help="As the owner of this session key's session.")] = None,
+    owner: Annotated[str | None, typer.Option(help="In this owner's sessions (telegram:u=42).")] = None,
+    limit: show.Limit = 20,
+    json: show.Json = False,
+) -> None:
+    """Find what was said: everybody's sessions, or those of one owner."""
+    if key is not None and owner is not None:
+        raise typer.BadParameter("--key or --owner, not both")
+    found = ask(lambda pipe: _search(pipe, " ".join(words), key, owner, limit))
+    hits = [
+        {**asdict(hit), "said_at": show.time(hit.said_at), "updated_at": show.time(hit.updated_at)}
+        for hit in found.hits
+    ]
+    if json:
+        show.as_json({"hits": hits, "complete": found.complete})
+        return
+    columns = ("session_id", "title", "said_at", "role", "rows", "snippet")
+    titles = ("session", "title", "said", "by", "rows", "text")
+    show.table(titles, [[hit[column] for column in columns] for hit in hits], empty="nothing found")
+    if not found.complete:
+        typer.echo("not everything could be looked at: there may be more", err=True)
+
+
+async def _search(pipe: Pipeline, words: str, key: str | None, owner: str | None, limit: int) -> Found:
+    if key is not None:
+        session, _ = await pipe.store.transcript.load(key, "")
+        owner = session.owner
+        if owner is None:
+            raise show.Refused(f"no session with an owner: {key}")
+    found = await pipe.store.search.find(words, owner, limit)
+    if found is None:
+        raise show.Refused("there is no word in that to look for")
+    return found
 
 
 @app.command("export")

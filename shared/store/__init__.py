@@ -9,7 +9,10 @@ from shared.store.journal import Journal
 from shared.store.memory import Memory
 from shared.store.outbox import Outbox
 from shared.store.owned import Owned
+from shared.store.search import Search
+from shared.store.titles import Titles
 from shared.store.transcript import Transcript
+from shared.store.usage import Usage
 
 __all__ = ["Store", "open_store"]
 
@@ -24,6 +27,9 @@ class Store:
         self.owned = Owned(database)
         self.outbox = Outbox(database)
         self.dead = DeadLetters(database)
+        self.search = Search(database)
+        self.titles = Titles(database)
+        self.usage = Usage(database)
 
     async def backlog(self) -> Row:
         """How much waits, and since when."""

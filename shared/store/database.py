@@ -106,6 +106,8 @@ def storable_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
 class Database(Protocol):
     """Raises Unavailable when the database cannot be reached or written, AlreadyDone when a unique id exists."""
 
+    dialect: str  # sqlite or postgres: for the few statements that each has in its own words
+
     async def write(self, *steps: Step) -> list[list[Row]]:
         """Run the steps in one transaction. It is durable when this returns; after an error, all or nothing of it is."""
 

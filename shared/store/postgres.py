@@ -29,6 +29,8 @@ _LOCK = 0x6B657974  # the advisory lock that keeps two migrations apart
 
 
 class Postgres:
+    dialect = "postgres"
+
     def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Row]]) -> None:
         self._pool = pool
         self._checking: asyncio.Task[None] | None = None

@@ -27,6 +27,8 @@ BUSY_SECONDS = 30.0  # how long another process may keep the file before calls f
 
 
 class Sqlite:
+    dialect = "sqlite"
+
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path

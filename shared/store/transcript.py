@@ -7,7 +7,7 @@ that succeeded, in one transaction. Whoever loses the race leaves no trace.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shared.clock import now_ms
@@ -204,7 +204,8 @@ class Transcript:
             owner,
         )
         outbox = tuple(rows[0]["id"] for rows in results[len(results) - len(parts) :])
-        return Committed(moved, destination, outbox, changed=change != NO_CHANGE)
+        changed = change is not NO_CHANGE and replace(change, title=None) != NO_CHANGE  # no turn reads the title
+        return Committed(moved, destination, outbox, changed)
 
     async def last_said(self, session_id: str) -> LastSaid | None:
         """The last thing that the user said, commands aside. None: nothing yet."""

@@ -96,6 +96,7 @@ def _wall(name: str, processes: int) -> Callable[[Board], float | None]:
 
 _UNORDERED = [peer.name for peer in roster.UNORDERED]
 _WORKERS = [f"Keyturn {name}" for name in KEYTURN]
+_SEARCHES = [f"{name}, {who}" for name in ("SQLite", "PostgreSQL") for who in ("who said half", "one of many")]
 _RECEIVERS = [f"webhook, {name}" for name in KEYTURN]
 
 
@@ -147,6 +148,7 @@ GOALS = (
         20,
         _ratio("history", "whole file, 2,000 messages", ["load + commit, 2,000 messages"], "cpu_ms"),
     ),
+    Goal(6, "search among 1,000,000 messages, the slowest p99", 100, _worst("search", _SEARCHES, "p99_ms"), True, "ms"),
     Goal(7, "scale: 2 processes ÷ 1, PostgreSQL, CPU accounted", 1.7, _scaled("journal PostgreSQL", 2)),
     Goal(7, "scale: 2 processes ÷ 1, redis, CPU accounted", 1.7, _scaled("redis", 2)),
     Goal(7, "backlog: a fresh key's wait, p95", 1, _figure("backlog", "Keyturn journal SQLite", "p95_s"), True, "s"),

@@ -19,6 +19,7 @@ class Sizes:
     waiting: tuple[int, ...]
     histories: tuple[int, ...]
     sessions: tuple[int, ...]
+    searched: int  # messages that are searched
     turns: int  # measured per history length and per number of sessions
     processes: tuple[int, ...]
     backlog_keys: int
@@ -38,6 +39,7 @@ FULL = Sizes(
     waiting=(1000, 5000),
     histories=(10, 1000, 2000, 100_000),
     sessions=(100, 10_000, 1_000_000),
+    searched=1_000_000,
     turns=1000,
     processes=(1, 2, 4),
     backlog_keys=5000,
@@ -56,6 +58,7 @@ QUICK = Sizes(
     waiting=(200, 1000),
     histories=(10, 1000, 2000),
     sessions=(100, 10_000),
+    searched=20_000,
     turns=100,
     processes=(1, 2),
     backlog_keys=500,
@@ -74,6 +77,7 @@ TINY = Sizes(
     waiting=(3,),
     histories=(2, 10),
     sessions=(2, 10),
+    searched=500,
     turns=10,
     processes=(1,),
     backlog_keys=5,

@@ -25,6 +25,7 @@ HEADINGS = {
     "p50_ms": "p50 ms",
     "p99_ms": "p99 ms",
     "max_ms": "max ms",
+    "index_ms": "to index ms/msg",
     "receive_cpu_ms": "receiver CPU ms/msg",
     "work_cpu_ms": "worker CPU ms/msg",
     "p50_s": "p50 s",

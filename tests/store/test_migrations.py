@@ -29,6 +29,7 @@ def bare_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.url.rpartition("/")[0] + f"/{name}"
 
 
+FULL_TEXT = ("search_grams", "search_newest")  # each database has an index of its own kind
 NAMES = [migration.name for migration in migrations("sqlite")]
 
 
@@ -73,7 +74,8 @@ async def test_without_a_schema_the_store_is_unavailable(bare_url: str) -> None:
 
 async def test_both_databases_get_the_same_tables_and_indexes() -> None:
     def heads(dialect: str) -> list[str]:
-        return [statement.split("(")[0] for m in migrations(dialect) for statement in m.statements]
+        found = [statement.split("(")[0] for m in migrations(dialect) for statement in m.statements]
+        return [head for head in found if not any(name in head for name in FULL_TEXT)]
 
     assert heads("sqlite") == heads("postgres")
 

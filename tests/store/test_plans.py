@@ -35,11 +35,23 @@ QUERIES: dict[str, dict[str, Any]] = {
     "user_rows": {"session_id": "ses_7", "skip": 3},
     "messages_of_session": {"session_id": "ses_7", "limit": 50},
     "rows_to_compress": {"session_id": "ses_7", "after": 10, "until": 40, "limit": 50},
+    "sessions_listed": {"since": 0, "limit": 50},
+    "search_due": {"limit": 50},
+    "search_texts": {"session_id": "ses_7", "after": 0, "upto": 50},
+    "search_tail": {"owner": "webhook:u=7", "limit": 50},
+    "usage_of_session": {"session_id": "ses_7"},
+    "usage_last_prompt": {"session_id": "ses_7"},
+    "usage_of_owner": {"owner": "webhook:u=7", "day": "2026-11-16"},
 }
 # 400 conversations of 50 messages each; two in a hundred inbounds and parts are still open.
 FILL = (
     """INSERT INTO routes SELECT 'agent:main:webhook:dm:' || k, 'ses_' || k, 25, 24, 1 FROM {keys}""",
-    """INSERT INTO sessions (id, session_key, version, turn_id, message_count, created_at, updated_at, owner) SELECT 'ses_' || k, 'agent:main:webhook:dm:' || k, 24, 'turn', 50, 1, 1, 'webhook:u=' || k FROM {keys}""",
+    """INSERT INTO sessions (id, session_key, version, turn_id, message_count, created_at, updated_at, owner, searched)
+       SELECT 'ses_' || k, 'agent:main:webhook:dm:' || k, 24, 'turn', 50, 1, k, 'webhook:u=' || k,
+              CASE WHEN k < 8 THEN 40 ELSE 50 END FROM {keys}""",
+    """INSERT INTO usage (session_id, owner, agent, model, day, requests, input, output, cache_read, cache_write, total,
+                          cost_nano, priced, updated_at)
+       SELECT 'ses_' || k, 'webhook:u=' || k, 'main', 'm', '2026-11-' || n, 1, 1, 1, 1, 1, 1, 1, 1, 1 FROM {keys}, {numbers}""",
     """INSERT INTO messages (session_id, n, turn_id, role, text, data, created_at)
        SELECT 'ses_' || k, n, 'turn_' || k, 'user', 'some words that were said', '{{}}', 1 FROM {keys}, {numbers}""",
     """INSERT INTO inbox (id, event_id, platform, session_key, seq, payload, state, received_at)

@@ -100,6 +100,8 @@ from workers.commands import (  # noqa: E402, F401 (they register themselves)
     model,
     places,
     resume,
+    search,
+    usage,
 )
 from workers.commands.custom import custom  # noqa: E402
 from workers.commands.tiers import may_give  # noqa: E402

@@ -1,0 +1,157 @@
+"""Automatic titles: made aside after the first answer, once, and never in place of a person's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from shared.errors import Transient
+from shared.messages import Entry, Result, Turn
+from shared.pipeline import open_pipeline
+from shared.settings import Settings
+from shared.store.usage import Spent
+from tests.store.books import ask
+from tests.support.pipe import Rig, key_of
+from tests.support.working import working
+from workers.agent import Answer, answered
+from workers.titles import Titling, cleaned, first_words
+from workers.turn import Runner, take_turns
+
+
+class Model:
+    """An agent that is also asked aside; `gate` holds its titles back."""
+
+    def __init__(self, title: str = "A fine title", gate: asyncio.Event | None = None) -> None:
+        self.title = title
+        self.gate = gate
+        self.asked: list[Sequence[Entry]] = []
+
+    async def run(self, turn: Turn) -> Result:
+        return answered(f"answer to {turn.mail[0].text}")
+
+    async def ask(self, rows: Sequence[Entry], system_prompt: str) -> Answer:
+        self.asked.append(rows)
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.title == "fail":
+            raise Transient("no")
+        return Answer(self.title, "", {"model": "m", "requests": 1, "input": 3, "output": 2, "total": 5})
+
+
+class Hands:
+    """Turns with titles, and a wait for the titles to be there."""
+
+    def __init__(self, rig: Rig, model: Model | None) -> None:
+        self.rig = rig
+        self.titling = Titling(rig.pipe, model)
+        self.agent = model or rig.agent
+        self.model = model
+
+    async def say(self, text: str) -> str:
+        await self.rig.accept(text)
+        runner = Runner(self.rig.pipe, self.agent, self.agent, "test", self.model, titling=self.titling)
+        await take_turns(await self.rig.lease(), runner)
+        return (await self.rig.pipe.store.outbox.open_parts("to:webhook:c1", 1000))[-1].text
+
+    async def settled(self) -> str | None:
+        await asyncio.gather(*self.titling._tasks)
+        row = await self.rig.pipe.store.transcript.find(key_of())
+        assert row is not None
+        title: str | None = row["title"]
+        return title
+
+
+async def test_the_model_is_asked_once_after_the_first_answer_and_what_it_cost_is_counted(rig: Rig) -> None:
+    hands = Hands(rig, model := Model("**A fine title**"))
+    assert await hands.say("hello") == "answer to hello"
+    assert await hands.settled() == "A fine title"
+    await hands.say("and again")
+    assert await hands.settled() == "A fine title"
+    [rows] = model.asked
+    assert [row.text for row in rows][:2] == ["hello", "answer to hello"]
+    session = await rig.pipe.store.transcript.find(key_of())
+    assert session is not None
+    spent, last_prompt = await rig.pipe.store.usage.of_session(session["id"])
+    assert spent == Spent(requests=1, input=3, output=2, total=5) and last_prompt == 0
+
+
+async def test_no_reply_waits_for_a_title(rig: Rig) -> None:
+    gate = asyncio.Event()
+    hands = Hands(rig, Model(gate=gate))
+    assert await hands.say("hello") == "answer to hello"
+    assert await hands.say("more") == "answer to more"
+    gate.set()
+    assert await hands.settled() == "A fine title"
+
+
+@pytest.mark.parametrize("model", [True, False])
+async def test_N56_a_persons_title_is_kept_whatever_it_looks_like(rig: Rig, model: bool) -> None:
+    """A generated title is cleaned before it is kept; one that a person chose is never touched."""
+    gate = asyncio.Event()
+    hands = Hands(rig, Model(gate=gate) if model else None)
+    await hands.say("/title <think>mine</think>")
+    await hands.say("hello")
+    gate.set()
+    assert await hands.settled() == "<think>mine</think>"
+
+
+async def test_a_title_given_while_the_model_thinks_wins(rig: Rig) -> None:
+    gate = asyncio.Event()
+    hands = Hands(rig, Model(gate=gate))
+    await hands.say("hello")
+    await hands.say("/title mine")
+    gate.set()
+    assert await hands.settled() == "mine"
+
+
+@pytest.mark.parametrize("said", ["fail", "<think>only thoughts</think>", '""', "<reasoning>cut off"])
+async def test_N56_a_model_that_gives_none_leaves_the_first_words(rig: Rig, said: str) -> None:
+    hands = Hands(rig, Model(said))
+    await hands.say("what is   the weather\nin Oslo")
+    assert await hands.settled() == "what is the weather in Oslo"
+
+
+async def test_without_a_model_the_first_words_serve_also_after_new(rig: Rig) -> None:
+    hands = Hands(rig, None)
+    await hands.say("what is the weather in Oslo tomorrow at noon then")
+    assert await hands.settled() == "what is the weather in Oslo tomorrow at…"
+    await hands.say("/new")
+    await hands.say("other words")
+    await hands.say("more words")
+    assert await hands.settled() == "other words"
+
+
+@pytest.mark.parametrize(("on", "title"), [(True, "hello there"), (False, None)])
+async def test_a_worker_titles_its_sessions_unless_told_not_to(
+    make_settings: Callable[..., Settings], on: bool, title: str | None
+) -> None:
+    async with open_pipeline(make_settings(titles=on)) as pipe, working(pipe):
+        await Rig(pipe).accept("hello there")
+        async with asyncio.timeout(30):
+            while not (rows := await ask(pipe.store, "SELECT title FROM sessions")):
+                await asyncio.sleep(0.02)
+    assert rows == [{"title": title}]
+
+
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ("Weather in Oslo", "Weather in Oslo"),
+        ('<think>hm</think>\n\n"Weather in Oslo"\n', "Weather in Oslo"),
+        ("<THINKING a='b'>x\ny</THINKING>Title: **Weather**", "Weather"),
+        ("标题：天气", "天气"),
+        ("<b>Bold</b> move", "Bold move"),
+        ("x" * 100, "x" * 59 + "…"),
+        ("\x07bell\u202e", "bell"),
+        ("<think>never closed", ""),
+        ("", ""),
+    ],
+)
+def test_N56_a_generated_title_is_one_short_line_without_thoughts(said: str, title: str) -> None:
+    assert cleaned(said) == title
+
+
+def test_first_words_of_nothing_are_no_title() -> None:
+    assert first_words("  \n ") == "" and first_words("hi") == "hi"
