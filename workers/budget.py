@@ -7,9 +7,7 @@ count as nothing, so a budget in tokens is the one that always holds.
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any
-from zoneinfo import ZoneInfo
+from datetime import datetime, timedelta
 
 from shared.clock import now_ms
 from shared.pipeline import Pipeline
@@ -49,12 +47,7 @@ class Budgets:
 
 def day_at(ms: int, settings: Settings) -> str:
     """The day that usage is counted under."""
-    return day_of(ms, zone_of(settings))
-
-
-def zone_of(settings: Settings) -> tzinfo:
-    name: Any = getattr(settings, "timezone", None)
-    return ZoneInfo(str(name)) if name else UTC
+    return day_of(ms, settings.zone)
 
 
 def _beyond(spent: Spent, tokens: int | None, cost: float | None) -> bool:
@@ -62,7 +55,7 @@ def _beyond(spent: Spent, tokens: int | None, cost: float | None) -> bool:
 
 
 def _midnight(now: int, settings: Settings) -> str:
-    zone = zone_of(settings)
+    zone = settings.zone
     today = datetime.fromtimestamp(now / 1000, tz=zone)
     begins = (today + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
     return begins.strftime("%Y-%m-%d %H:%M ") + (begins.tzname() or "UTC")

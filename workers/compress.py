@@ -19,9 +19,12 @@ from shared.context.runtime import CONSOLIDATED, SUMMARY
 from shared.context.tokens import estimate, row_tokens
 from shared.errors import PipelineError, Transient, Unavailable
 from shared.messages import Entry, Session
-from shared.store import Store
+from shared.pipeline import Pipeline
+from shared.session_key import agent_of
 from shared.store.transcript import Also, Change
+from shared.store.usage import Whose
 from workers.agent import Asks, context_tokens
+from workers.aside import ask_aside
 
 ROUNDS = 5  # requests for one summary; what is left over waits for the next time
 CHUNK_TOKENS = 24_000  # per request, where the model's window is not known
@@ -48,24 +51,33 @@ class Compressed:
 
 
 async def compress(
-    store: Store, session: Session, asks: Asks, *, model: str = "", turns: int | None = None, topic: str = ""
+    pipe: Pipeline,
+    key: str,
+    session: Session,
+    asks: Asks,
+    *,
+    model: str = "",
+    turns: int | None = None,
+    topic: str = "",
 ) -> Compressed | None:
     """Summarise all but the end. None: there is nothing to summarise. Raises what the model raises; nothing is changed then."""
     after, window = _offset(session.facts), context_tokens(asks, model)
-    numbered, is_partial = await store.transcript.after(session.id, after, session.message_count)
+    numbered, is_partial = await pipe.store.transcript.after(session.id, after, session.message_count)
     rows = [entry for _, entry in numbered]
     start = compression.kept_from(rows, turns=turns, tokens=window // TAIL if window else None)
     if is_partial:  # its end is not the conversation's: all of it is old
         start = max((n for n, row in enumerate(rows) if compression.has_turn([row])), default=0)
     if not compression.has_turn(rows[:start]):
         return None
+    whose = Whose(session.id, session.owner or "", agent_of(key))
     known = session.facts.get(SUMMARY, "")
     summary, end, instead_of = known, 0, ""
     for n, chunk in enumerate(compression.chunks(rows[:start], window // 2 if window else CHUNK_TOKENS)):
         if n == ROUNDS:
             is_partial = True
             break
-        answer = await asks.ask((Entry("user", _question(summary, chunk.text, topic)),), PROMPT)
+        question = Entry("user", _question(summary, chunk.text, topic))
+        answer = await ask_aside(pipe, asks, (question,), PROMPT, whose)
         summary, end, instead_of = _fit(answer.text), chunk.end, answer.instead_of or instead_of
     shown = compression.conversation(rows)
     left = compression.conversation(rows[end:])
@@ -90,7 +102,7 @@ class Relief:
     note: str = ""
 
 
-async def relieve(store: Store, session: Session, asks: Asks, model: str, timeout_seconds: float) -> Relief | None:
+async def relieve(pipe: Pipeline, key: str, session: Session, asks: Asks, model: str) -> Relief | None:
     """Compress before a turn if the last one filled 85 % of the window. A failure is counted and does not stop the turn."""
     window = context_tokens(asks, model)
     if not compression.is_due(compression.last_prompt_tokens(session.history), window):
@@ -99,8 +111,8 @@ async def relieve(store: Store, session: Session, asks: Asks, model: str, timeou
     if now_ms() < until:
         return None
     try:
-        async with asyncio.timeout(timeout_seconds):
-            done = await compress(store, session, asks, model=model)
+        async with asyncio.timeout(pipe.settings.turn_timeout_seconds):
+            done = await compress(pipe, key, session, asks, model=model)
     except Unavailable:
         raise
     except (PipelineError, TimeoutError) as error:

@@ -8,6 +8,7 @@ not kept twice (shared/store/memory.py).
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,11 @@ from shared.context.marks import SENDER_ID
 from shared.context.memory import QUESTION, READ_LIMIT, SHOWN, asked, named, owner, worth_reading
 from shared.errors import RateLimited, Unavailable
 from shared.ids import fresh_id
+from shared.owner import owner_of
 from shared.session_key import SessionKey
 from shared.store.memory import TRIES, Memory, Standing
+from shared.store.usage import Whose
+from workers.aside import ask_aside
 from workers.lifetime import source_of
 
 if TYPE_CHECKING:
@@ -79,7 +83,9 @@ async def _look_back(session_id: str, key: SessionKey, runner: Runner) -> None:
         shown = asked(rows, known, READ_LIMIT >> (attempt - 1))  # what was too long once is halved
         try:
             async with asyncio.timeout(runner.pipe.settings.memory.timeout_seconds):
-                answer = await asks.ask((shown,), QUESTION)
+                paid_by = owner_of(key, replace(source_of(key), user=sender)) or ""
+                payer = Whose(session_id, paid_by, key.agent)
+                answer = await ask_aside(runner.pipe, asks, (shown,), QUESTION, payer)
         except Exception as error:
             log.get().warning("memory not flushed", key=str(key), attempt=attempt, error=type(error).__name__)
             await _failed(memory, session_id, standing, turn_id, attempt, error)

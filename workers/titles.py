@@ -11,15 +11,15 @@ import re
 from collections.abc import Callable
 
 from shared import log
-from shared.clock import now_ms
 from shared.context.marks import is_user
 from shared.messages import Entry, Inbound, Session
 from shared.pipeline import Pipeline
 from shared.store.usage import Whose
 from workers.agent import Asks
-from workers.budget import day_at
+from workers.aside import ask_aside
 
 AT_ONCE = 4  # questions: the model is the turns' first
+BEGINNING = 20  # rows: beyond them, somebody has said something, and the window need not be looked at
 PATIENCE_SECONDS = 60.0
 WORDS, LENGTH = 8, 60
 SHOWN = 2000  # characters of each row that the model gets
@@ -47,7 +47,9 @@ class Titling:
 
     def after(self, session: Session, whose: Callable[[], Whose], said: Entry, answer: Entry | None) -> None:
         """The turn was answered: title the session aside if that was its first. `session` is as it was before the turn."""
-        if (session.version == 0 and self._asks is None) or any(map(is_user, reversed(session.history))):
+        if (session.version == 0 and self._asks is None) or session.message_count > BEGINNING:
+            return
+        if any(map(is_user, session.history)):
             return
         task = asyncio.create_task(self._give(whose(), said, answer))
         self._tasks.add(task)
@@ -74,11 +76,10 @@ class Titling:
         rows.append(Entry("user", PROMPT))
         try:
             async with self._slots, asyncio.timeout(PATIENCE_SECONDS):
-                found = await self._asks.ask(rows, PROMPT)
+                found = await ask_aside(self._pipe, self._asks, rows, PROMPT, whose)
         except Exception as error:
             log.get().warning("the model gave no title", session=whose.session_id, error=type(error).__name__)
             return ""
-        await self._pipe.store.usage.aside(found.usage, whose, day_at(now_ms(), self._pipe.settings))
         return cleaned(found.text)
 
 

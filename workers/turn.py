@@ -269,10 +269,10 @@ class KeyTurns:
 
     async def _relieved(self, mail: Mail, attempt: int, session: Session) -> tuple[Session, str]:
         """Make room before a turn that would not fit, in a commit of its own: a turn that fails after it keeps the room."""
-        asks, settings, started_at = self.runner.asks, self.pipe.settings, now_ms()
+        asks, started_at = self.runner.asks, now_ms()
         assert asks is not None
         model, transcript = session.facts.get(MODEL, ""), self.pipe.store.transcript
-        relief = await relieve(self.pipe.store, session, asks, model, settings.turn_timeout_seconds)
+        relief = await relieve(self.pipe, self.lease.key, session, asks, model)
         if relief is None:
             return session, ""
         proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempt, self._claimed_at, started_at)

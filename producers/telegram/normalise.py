@@ -141,7 +141,7 @@ def _topic(message: dict[str, Any]) -> str | None:
     """The topic's name, where the message happens to carry it."""
     try:
         return (name(message["reply_to_message"]["forum_topic_created"], "name") or "").strip() or None
-    except (KeyError, TypeError, Malformed):
+    except (KeyError, TypeError, AttributeError, Malformed):
         return None
 
 

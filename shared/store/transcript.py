@@ -243,7 +243,7 @@ class Transcript:
 
     async def delete(self, session_id: str, version: int) -> bool:
         """Remove a session for good, unless it has moved on since it was looked at. Its key then begins an empty one."""
-        parts = (step(name, session_id=session_id) for name in ("delete_messages", "delete_facts"))
+        parts = (step(name, session_id=session_id) for name in ("delete_messages", "delete_facts", "delete_search"))
         gone, *_ = await self._database.write(step("delete_session", session_id=session_id, version=version), *parts)
         return bool(gone)
 

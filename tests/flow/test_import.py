@@ -406,7 +406,7 @@ async def test_keyturn_sessions_export_prints_or_writes_json_lines(cli: Cli, hom
     assert (await cli("sessions", "export", "ses_none")).code == 1
 
 
-async def test_keyturn_sessions_delete_asks_and_then_the_key_begins_an_empty_one(
+async def test_N50_keyturn_sessions_delete_asks_and_then_the_key_begins_an_empty_one(
     cli: Cli, home: Path, pipe: Pipeline, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cli("import", "hermes", str(home))

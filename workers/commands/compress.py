@@ -26,7 +26,7 @@ async def compress(call: Call) -> Answer:
     try:
         async with asyncio.timeout(call.pipe.settings.turn_timeout_seconds):
             done = await compressing.compress(
-                call.store, call.session, call.asks, model=model, turns=turns, topic=topic
+                call.pipe, call.session_key, call.session, call.asks, model=model, turns=turns, topic=topic
             )
     except Unavailable:
         raise
