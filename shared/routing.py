@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shared.messages import Source
-from shared.settings import MAIN, Settings
+from shared.session_key import MAIN
+from shared.settings import Settings
 
 
 def agent_for(source: Source, settings: Settings) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 from shared.errors import Malformed
 from shared.messages import CHAT_TYPES, Source
 
+MAIN = "main"  # the agent that AGENT and LLM describe
 ID_LIMIT = 256  # bytes; the longest platform id known is a Matrix room id of 255
 TEXT_LIMIT = 2000  # characters of a whole key; PostgreSQL indexes nothing longer than 2,704 bytes
 _SAFE = "-_.~@+!,;"  # readable, and meaning nothing to us, to Redis patterns or to URLs
@@ -32,7 +33,7 @@ class SessionKey:
 
     @classmethod
     def for_source(
-        cls, source: Source, *, agent: str = "main", group_per_user: bool = True, thread_per_user: bool = False
+        cls, source: Source, *, agent: str = MAIN, group_per_user: bool = True, thread_per_user: bool = False
     ) -> SessionKey:
         """The key of the conversation that `source` belongs to; Malformed where an id it needs is missing."""
         if not source.chat:

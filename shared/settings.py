@@ -34,9 +34,9 @@ from pydantic_settings import (
 from shared.context.reset import Mode, ResetPolicies, ResetPolicy
 from shared.errors import ConfigurationError
 from shared.messages import CHAT_TYPES
+from shared.session_key import MAIN
 
 PREFIX = "KEYTURN_"
-MAIN = "main"  # the agent that AGENT and LLM describe
 _AGENT_NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")  # as session keys have it
 _BOT_TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,200}")
 _ACCOUNT = re.compile(r"[a-z0-9_-]{1,64}")

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 
 from shared.pipeline import Pipeline
-from shared.settings import MAIN
+from shared.session_key import MAIN
 from workers.agent import Agent, Punctual, asks, resolve, wants_context
 from workers.agent.apart import Apart
 from workers.budget import Budgets

@@ -25,8 +25,7 @@ from shared.lane.session_lock import SessionLock
 from shared.messages import Entry, Inbound, Mail, Reply, Result, Session, State, Turn
 from shared.owner import owner_of
 from shared.pipeline import Pipeline
-from shared.session_key import SessionKey, agent_of
-from shared.settings import MAIN
+from shared.session_key import MAIN, SessionKey, agent_of
 from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
 from shared.store.usage import Whose, has_usage, turns_usage
 from workers import commands, flush

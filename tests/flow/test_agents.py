@@ -65,7 +65,7 @@ def test_the_first_rule_that_fits_decides_and_else_main(source: Source, agent: s
 async def test_two_agents_answer_their_own_conversations_side_by_side(make_settings: Make) -> None:
     async with open_provider() as provider:
         rules = (Rule(chat="c2", agent="helper"),)
-        configured = make_settings(agents={"helper": helper(provider)}, routing=rules)
+        configured = make_settings(agents={"helper": helper(provider)}, routing=rules, titles=False)
         async with open_pipeline(configured) as pipe, working(pipe):
             keys = [(await accept(pipe, an_inbound("hello", chat=chat))).session_key for chat in ("c1", "c2")]
             assert keys == ["agent:main:webhook:dm:c1", "agent:helper:webhook:dm:c2"]

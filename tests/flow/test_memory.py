@@ -290,7 +290,8 @@ async def test_a_worker_and_a_housekeeper_flush_what_is_over_and_the_next_answer
 ) -> None:
     await talk(rig)
     await grow_old(rig.pipe)
-    config = make_settings(reset=Reset(mode="idle", idle_minutes=30), memory=Memory(after_seconds=0, look_seconds=0.05))
+    memory = Memory(after_seconds=0, look_seconds=0.05)
+    config = make_settings(reset=Reset(mode="idle", idle_minutes=30), memory=memory, titles=False)
     model.begun.clear()
     model.go_on.clear()
     async with open_pipeline(config) as pipe, working(pipe, model):

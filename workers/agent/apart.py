@@ -21,7 +21,7 @@ from shared.codec import decode_result, encode_turn
 from shared.embedded import child
 from shared.errors import Crashed, Permanent, RateLimited, Transient
 from shared.messages import Result, Turn
-from shared.settings import MAIN
+from shared.session_key import MAIN
 
 AT_ONCE = 32
 START_SECONDS = 30.0

@@ -9,14 +9,18 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 
-from shared import settings
 from shared.codec import decode_turn, encode_result
 from shared.embedded.child import die_with
 from shared.errors import Permanent, RateLimited
+from shared.session_key import MAIN
 from workers.agent import Agent, resolve
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
 
 LATE_SECONDS = 5  # past the turn's own deadline, a process that does not listen any more is killed
 
@@ -24,7 +28,7 @@ LATE_SECONDS = 5  # past the turn's own deadline, a process that does not listen
 def main(path: str, agent_name: str, timeout_seconds: float, name: str) -> None:
     """Listen, fork, and leave the rest to the child. The socket appears when the agent is loaded."""
     sys.path.insert(0, os.getcwd())
-    agent = resolve(agent_name, None if name == settings.MAIN else settings.load().for_agent(name))
+    agent = resolve(agent_name, None if name == MAIN else _settings_of(name))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children: their connection says how they ended
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(f"{path}.new")
@@ -40,6 +44,12 @@ def main(path: str, agent_name: str, timeout_seconds: float, name: str) -> None:
             asyncio.run(_run_turn(agent, connection))
             os._exit(0)
         connection.close()
+
+
+def _settings_of(name: str) -> Settings:
+    from shared import settings  # only here: most agents need none, and it takes longer to load than all the rest
+
+    return settings.load().for_agent(name)
 
 
 async def _run_turn(agent: Agent, connection: socket.socket) -> None:
