@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -12,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_ports = random.SystemRandom()  # nobody seeds it
 
 
 def start(
@@ -45,6 +48,10 @@ def stop(process: subprocess.Popen[bytes], by: signal.Signals, wait_seconds: flo
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody has, below those that outgoing connections take: it stays free until a server is there."""
+    while True:
+        port = _ports.randrange(15_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
