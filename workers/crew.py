@@ -16,8 +16,8 @@ from workers.context import Briefing
 from workers.delivery import Sender, open_senders
 from workers.delivery.deliver import Courier
 from workers.delivery.typing_indicator import TypingAgent
+from workers.runner import Runner
 from workers.titles import Titling
-from workers.turn import Runner
 
 
 @dataclass(frozen=True, slots=True)

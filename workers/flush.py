@@ -28,7 +28,7 @@ from workers.aside import ask_aside
 from workers.lifetime import source_of
 
 if TYPE_CHECKING:
-    from workers.turn import Runner
+    from workers.runner import Runner
 
 ROWS = 400  # of a conversation, from its end
 AGAIN = timedelta(minutes=1)  # after the first failed try; it doubles

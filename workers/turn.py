@@ -7,15 +7,13 @@ the next holder finds committed and drops. Only the commit decides, and it succe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
 from shared import log, metrics
 from shared.clock import now_ms
 from shared.context import marks
-from shared.context.memory import SHOWN, owner
 from shared.control import conversation_of, is_control_key
 from shared.errors import AlreadyDone, Crashed, Permanent, RateLimited, Stopped, Superseded, Unavailable
 from shared.failpoints import reach
@@ -24,51 +22,24 @@ from shared.lane import Lease
 from shared.lane.session_lock import SessionLock
 from shared.messages import Entry, Inbound, Mail, Reply, Result, Session, State, Turn
 from shared.owner import owner_of
-from shared.pipeline import Pipeline
-from shared.session_key import MAIN, SessionKey, agent_of
+from shared.session_key import SessionKey
 from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
 from shared.store.usage import Whose, has_usage, turns_usage
 from workers import commands, flush
-from workers.agent import Agent, Asks, Missing
-from workers.budget import Budgets, day_at
-from workers.compress import relieve
-from workers.context import MODEL, NOTHING, Briefing
+from workers.agent import Agent
+from workers.budget import day_at
 from workers.delivery.parts import in_parts
-from workers.lifetime import Lifetime, ending, told
+from workers.lifetime import ending
+from workers.lifetime import told as consumed
 from workers.opening import Opened, open_mail
-from workers.titles import Titling
+from workers.preparing import prepare
+from workers.runner import Runner
 
 COMMIT_RETRY_SECONDS = 0.5
 REASONS = {Permanent: "refused", TimeoutError: "timeout", Crashed: "crashed"}
 WORKERS_KILLED = 4  # times MAX_ATTEMPTS: more attempts that took their whole worker along are no coincidence
 STOPPED = "(The user stopped this before it was finished.)"  # where the answer would be: the next row is the user's
 NOTICE = "Sorry, I could not process your last message. It has been set aside for a person to look at."
-
-
-@dataclass(slots=True)
-class Runner:
-    """What a worker process runs turns with."""
-
-    pipe: Pipeline
-    agent: Agent
-    apart: Agent  # the same agent, each turn in a process of its own
-    worker: str
-    asks: Asks | None = None  # the model for questions aside, where the agent has one
-    briefing: Briefing | None = None  # what turns are told of where they run, where the agent wants it
-    titling: Titling | None = None
-    budgets: Budgets | None = None  # where one is set
-    others: Mapping[str, Runner] = field(default_factory=dict)  # for the keys of further agents, by name
-    lifetime: Lifetime = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.lifetime = Lifetime(self.pipe)
-
-    def of(self, session_key: str) -> Runner:
-        """The runner of a key's agent. One that the settings no longer name answers nothing: another must not."""
-        name = agent_of(session_key)
-        if name == MAIN:
-            return self
-        return self.others.get(name) or Runner(self.pipe, Missing(name), Missing(name), self.worker)
 
 
 async def take_turns(lease: Lease, runner: Runner) -> None:
@@ -212,18 +183,11 @@ class KeyTurns:
         if attempt > 1:
             metrics.REDELIVERED.inc()
         notes, notices = self.runner.lifetime.notices(session, inbound.source)
-        started_at, briefed, note = now_ms(), NOTHING, ""
+        started_at = now_ms()
         try:
-            if self.runner.asks is not None and self.runner.briefing is not None and again is None:
-                relieved, note = await self._relieved(mail, attempt, session)
-                if relieved is not session:
-                    session, history = relieved, relieved.history
-            turn = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt, notes=notes)
-            if self.runner.asks is not None:
-                turn = replace(turn, memory=await self._remembered(inbound))
-            if self.runner.briefing is not None:
-                briefed = await self.runner.briefing.tell(lease.key, session, inbound)
-                turn = replace(turn, context=briefed.text, model=session.facts.get(MODEL, ""))
+            told = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt, notes=notes)
+            prepared = await prepare(self.runner, told, session, may_relieve=again is None, claimed_at=self._claimed_at)
+            self.session, turn = prepared.session, prepared.turn
             with metrics.STAGE.labels("agent").time():
                 result = await self._run(agent, turn, mail.inbound.received_at)
         except Stopped:
@@ -242,9 +206,9 @@ class KeyTurns:
             raise
         except Exception as error:
             return await self._failed(mail, attempt, error)
-        replies = (*map(Reply, notices), *result.replies, *([Reply(note)] if note else ()))
-        if briefed.facts:
-            change = replace(change, facts={**change.facts, **briefed.facts})
+        replies = (*map(Reply, notices), *result.replies, *map(Reply, prepared.notices))
+        if prepared.facts:
+            change = replace(change, facts={**change.facts, **prepared.facts})
         entries = (marks.user_row(inbound), *result.entries)
         proof = Proof(turn.id, self.runner.worker, attempt, self._claimed_at, started_at)
         if has_usage(result.entries):
@@ -254,7 +218,7 @@ class KeyTurns:
         if titling is not None and session.version == 0 and (title := titling.with_commit(session, inbound)):
             change = replace(change, title=title)
         try:
-            committed = await self._commit(mail, entries, replies, Ending(), proof, told(session, change))
+            committed = await self._commit(mail, entries, replies, Ending(), proof, consumed(prepared.session, change))
         except (Superseded, AlreadyDone, Unavailable):
             raise
         except Exception as error:  # the agent's answer is nothing that can be kept
@@ -265,26 +229,6 @@ class KeyTurns:
         metrics.TURNS.labels("answered").inc()
         log.get().info("answered", key=lease.key, turn=turn.id, attempt=attempt, ms=now_ms() - started_at)
         return committed
-
-    async def _relieved(self, mail: Mail, attempt: int, session: Session) -> tuple[Session, str]:
-        """Make room before a turn that would not fit, in a commit of its own: a turn that fails after it keeps the room."""
-        asks, started_at = self.runner.asks, now_ms()
-        assert asks is not None
-        model, transcript = session.facts.get(MODEL, ""), self.pipe.store.transcript
-        relief = await relieve(self.pipe, self.lease.key, session, asks, model)
-        if relief is None:
-            return session, ""
-        proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempt, self._claimed_at, started_at)
-        await transcript.commit(session, self.lease.key, (), (), (), Ending(), proof, relief.change)
-        self.session, _ = await transcript.load(self.lease.key, mail.inbound.id)
-        return self.session, relief.note
-
-    async def _remembered(self, inbound: Inbound) -> tuple[str, ...]:
-        """The notes that an agent with a model is shown."""
-        if not self.pipe.settings.memory.enabled:
-            return ()
-        whose = owner(SessionKey.parse(self.lease.key), marks.user_row(inbound).data.get(marks.SENDER_ID))
-        return tuple(note.text for note in await self.pipe.store.memory.of(whose, SHOWN))
 
     async def _run(self, agent: Agent, turn: Turn, received_ms: int) -> Result:
         """Run the agent. Stopped: the user asked for it meanwhile, in whatever process."""

@@ -21,7 +21,8 @@ from tests.support.openai import KEY, Provider, open_provider
 from tests.support.pipe import Rig, an_inbound
 from tests.support.working import working
 from workers.agent.apart import Apart
-from workers.turn import Runner, take_turns
+from workers.runner import Runner
+from workers.turn import take_turns
 
 Make = Callable[..., Settings]
 

@@ -13,7 +13,8 @@ from shared.errors import Crashed, Permanent, Transient
 from shared.messages import Entry, Turn
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agent.apart import Apart
-from workers.turn import Runner, take_turns
+from workers.runner import Runner
+from workers.turn import take_turns
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from tests.store.books import ask
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
 from workers.agent import Answer, answered
+from workers.runner import Runner
 from workers.titles import Titling, cleaned, first_words
-from workers.turn import Runner, take_turns
+from workers.turn import take_turns
 
 
 class Model:

@@ -18,7 +18,8 @@ from tests.store.books import ask
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.budget import Budgets
 from workers.crew import open_crew
-from workers.turn import Runner, take_turns
+from workers.runner import Runner
+from workers.turn import take_turns
 
 TODAY = day_of(now_ms())
 ME = "webhook:u=u1"

@@ -20,7 +20,8 @@ from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
 from workers.agent import Agent, FunctionAgent, asks, echo, wants_context
 from workers.context import Briefing
-from workers.turn import Runner, take_turns
+from workers.runner import Runner
+from workers.turn import take_turns
 
 _numbers = count(1)
 

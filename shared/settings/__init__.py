@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-import orjson
 from pydantic import (
     BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
@@ -24,305 +21,40 @@ from pydantic import (
 )
 from pydantic_settings import (
     BaseSettings,
-    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
     TomlConfigSettingsSource,
 )
 
-from shared.context.reset import Mode, ResetPolicies, ResetPolicy
 from shared.errors import ConfigurationError
-from shared.messages import CHAT_TYPES
 from shared.session_key import MAIN
+from shared.settings.agents import Llm, NamedAgent, Rule
+from shared.settings.conversations import Budget, CustomCommand, Memory, Reset, ResetRule
+from shared.settings.platforms import Api, Platform, Telegram, TelegramBot, Webhook
+from shared.settings.values import Names
+
+__all__ = [
+    "PREFIX",
+    "Api",
+    "Budget",
+    "CustomCommand",
+    "Llm",
+    "Memory",
+    "NamedAgent",
+    "Platform",
+    "Reset",
+    "ResetRule",
+    "Rule",
+    "Settings",
+    "Telegram",
+    "TelegramBot",
+    "Webhook",
+    "load",
+]
 
 PREFIX = "KEYTURN_"
 _AGENT_NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")  # as session keys have it
-_BOT_TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,200}")
-_ACCOUNT = re.compile(r"[a-z0-9_-]{1,64}")
-_BOT_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
-
-
-def _listed(value: Any) -> Any:
-    """A list may be written as JSON or separated by commas."""
-    if isinstance(value, str):
-        text = value.strip()
-        if text.startswith("["):
-            return orjson.loads(text)
-        return [item.strip() for item in text.split(",") if item.strip()]
-    return value
-
-
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
-Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_listed)]
-
-
-class Platform(BaseModel):
-    """What every platform block has."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
-    enabled: bool | None = None
-    """Unset: on when its secrets are there. True without them: the process refuses to start."""
-    allowed_users: Names = ()
-    """Platform user ids that may talk to the bot here."""
-    admin_users: Names = ()
-    """Platform user ids that may give every command here."""
-    home_channel: str | None = None
-    """Where messages go that answer nobody, such as scheduled ones."""
-    require_mention: bool = True
-    """In groups, only messages that name the bot are answered."""
-    free_chats: Names = ()
-    """Ids of groups where messages are answered that do not name the bot."""
-
-
-class Webhook(Platform):
-    """The generic signed webhook (Standard Webhooks)."""
-
-    secrets: Secrets = ()
-    """`whsec_…` secrets. Any of them verifies a request, the first signs the callbacks; list two to rotate."""
-    callback_url: str | None = Field(default=None, repr=False)
-    """Where replies are posted. Unset: replies stay readable through the API only."""
-    callback_timeout_seconds: float = Field(default=15, gt=0)
-    """How long a callback may take before it counts as unanswered."""
-
-
-class Api(Platform):
-    """The HTTP API under /v1."""
-
-    keys: Secrets = ()
-    """Bearer keys. Unset: the API answers 401 to everybody."""
-
-
-class TelegramBot(BaseModel):
-    """A further Telegram bot. What it does not have is as in TELEGRAM."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    token: SecretStr
-    """As TELEGRAM__TOKEN."""
-    webhook_secret: Secrets = ()
-    """As TELEGRAM__WEBHOOK_SECRET; the updates of this bot come to /webhooks/telegram/<account>."""
-    api_url: str | None = None
-    """As TELEGRAM__API_URL."""
-
-
-class Telegram(Platform):
-    """A Telegram bot. With a webhook secret it is told of updates, without one `keyturn listen telegram` asks for them."""
-
-    token: SecretStr | None = None
-    """What @BotFather gave: `<bot id>:<secret>`."""
-    webhook_secret: Secrets = ()
-    """The `secret_token` of setWebhook; list two to rotate. Unset: no webhook is mounted, and `up` polls."""
-    api_url: str = "https://api.telegram.org"
-    """Where the Bot API is: Telegram's, a Bot API server of your own, or a stand-in."""
-    send_timeout_seconds: float = Field(default=30, gt=0)
-    """How long a send may take before it counts as unanswered."""
-    bots: dict[str, TelegramBot] = {}
-    """Further bots by account: `TELEGRAM__BOTS__<ACCOUNT>__TOKEN`. A conversation belongs to the bot that it was begun with."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> Telegram:
-        for account, bot in self.accounts.items():
-            assert bot.token is not None
-            if not _BOT_TOKEN.fullmatch(bot.token.get_secret_value()):
-                raise ValueError("TELEGRAM__TOKEN is digits, a colon and a secret, as @BotFather gave it")
-            if account and not _ACCOUNT.fullmatch(account):
-                raise ValueError("TELEGRAM__BOTS: an account is a lower-case word")
-        if len({bot.token for bot in self.accounts.values()}) < len(self.accounts):
-            raise ValueError("TELEGRAM__BOTS: two accounts have the same token")
-        if self.token is None and (self.webhook_secret or (self.enabled and not self.bots)):
-            needy = "ENABLED" if self.enabled else "WEBHOOK_SECRET"
-            raise ValueError(f"TELEGRAM__{needy} needs TELEGRAM__TOKEN: nothing could be answered")
-        secrets = [*self.webhook_secret, *(secret for bot in self.bots.values() for secret in bot.webhook_secret)]
-        if not all(_BOT_SECRET.fullmatch(secret.get_secret_value()) for secret in secrets):
-            raise ValueError("TELEGRAM__WEBHOOK_SECRET is 1 to 256 of A-Z, a-z, 0-9, _ and -, as Telegram demands")
-        if not all(url.startswith(("https://", "http://")) for url in self._api_urls()):
-            raise ValueError("TELEGRAM__API_URL is an http(s) address")
-        return self
-
-    def _api_urls(self) -> tuple[str, ...]:
-        return (self.api_url, *(bot.api_url for bot in self.bots.values() if bot.api_url is not None))
-
-    @property
-    def accounts(self) -> dict[str, Telegram]:
-        """The settings of each bot, by account. The one that TELEGRAM__TOKEN belongs to has no name."""
-        found = {"": self.model_copy(update={"bots": {}})} if self.token is not None else {}
-        for account, bot in self.bots.items():
-            own = {"token": bot.token, "webhook_secret": bot.webhook_secret, "bots": {}}
-            found[account] = self.model_copy(update={**own, "api_url": bot.api_url or self.api_url})
-        return found
-
-    @property
-    def on(self) -> bool:
-        return (self.token is not None or bool(self.bots)) and self.enabled is not False
-
-    @property
-    def polls(self) -> bool:
-        """Whether some bot's updates are fetched rather than brought."""
-        return self.on and not all(bot.webhook_secret for bot in self.accounts.values())
-
-
-class Llm(BaseModel):
-    """The `llm` agent: which model answers, and what it is told. `AGENT=local` takes all but the first three from here."""
-
-    model_config = ConfigDict(
-        extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, protected_namespaces=()
-    )
-
-    model: str | None = None
-    """`provider:name` as pydantic-ai knows it (`openai:gpt-5`); with BASE_URL, the name that the server there goes by."""
-    base_url: str | None = Field(default=None, repr=False)
-    """Any OpenAI-compatible server, up to and with its `/v1`. Unset: the provider's own."""
-    api_key: SecretStr | None = None
-    """Unset: what the provider's own variable says, such as OPENAI_API_KEY."""
-    system_prompt: str = "You are a helpful assistant in a chat. Answer briefly, in the language of the user."
-    """What the model is told before every conversation."""
-    timeout_seconds: float = Field(default=120, gt=0)
-    """A model that takes longer counts as not answering; the turn is tried again."""
-    max_output_tokens: int | None = Field(default=None, ge=1)
-    """A longer answer is cut off here. Unset: where the provider cuts."""
-    context_tokens: int | None = Field(default=None, ge=512)
-    """How much the model reads at once. Unset: as known for the model, or no limit of ours where it is not known."""
-    timestamps: bool = False
-    """Show the model when each message of a user was sent."""
-    models: Names = ()
-    """Further models that a conversation may be switched to with /model; same provider key and address. None: no switching."""
-    aside_model: str | None = None
-    """The model for questions aside: titles, summaries, memory. Unset, or when it fails: the one that answers."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> Llm:
-        if self.base_url is not None and not self.base_url.startswith(("https://", "http://")):
-            raise ValueError("LLM__BASE_URL is an http(s) address")
-        return self
-
-
-class NamedAgent(BaseModel):
-    """A further agent, with settings of its own. Nothing is taken over from the others."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    agent: str
-    """As AGENT."""
-    llm: Llm = Llm()
-    """As LLM."""
-
-
-class Rule(BaseModel):
-    """Whom a conversation is with. What is left out is no condition."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, coerce_numbers_to_str=True)
-
-    agent: str
-    """`main`, or one of AGENTS."""
-    platform: str | None = None
-    account: str | None = None
-    chat: str | None = None
-    user: str | None = None
-
-
-class ResetRule(BaseModel):
-    """When a conversation ends by itself. What is left out or null is the default here, never another rule's value."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    mode: Mode = "none"
-    """`none`: never. `idle`: after lying idle. `daily`: at an hour of the day. `both`: whichever comes first."""
-    at_hour: int = Field(default=4, ge=0, le=23)
-    """The hour of a daily reset, on the clocks of TIMEZONE."""
-    idle_minutes: int = Field(default=1440, ge=1)
-    """How long nothing is said before an idle reset."""
-    notify: bool = True
-    """The chat is told, with the first answer of the new conversation."""
-    notify_exclude: Names = ("api", "webhook")
-    """Platforms whose chats are not told."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _given(cls, values: Any) -> Any:
-        return {k: v for k, v in values.items() if v is not None} if isinstance(values, dict) else values
-
-    def policy(self) -> ResetPolicy:
-        return ResetPolicy(self.mode, self.at_hour, self.idle_minutes, self.notify, self.notify_exclude)
-
-
-class Reset(ResetRule):
-    """When conversations end by themselves: the rule of the platform, else of the chat type, else this one. Each is whole."""
-
-    by_type: dict[str, ResetRule] = Field(default_factory=dict)
-    """Rules for `dm`, `group`, `channel`, `thread`, `other`. A thread ends by a rule for `thread` only."""
-    by_platform: dict[str, ResetRule] = Field(default_factory=dict)
-    """Rules for `telegram`, `webhook`, `api`, `local`."""
-
-    @model_validator(mode="after")
-    def _known(self) -> Reset:
-        if unknown := sorted(self.by_type.keys() - CHAT_TYPES):
-            raise ValueError(f"RESET__BY_TYPE: there is no chat type {', '.join(unknown)}")
-        return self
-
-    def policies(self) -> ResetPolicies:
-        by_type = {name: rule.policy() for name, rule in self.by_type.items()}
-        return ResetPolicies(self.policy(), by_type, {name: rule.policy() for name, rule in self.by_platform.items()})
-
-
-class Memory(BaseModel):
-    """Notes that outlive a conversation. They are made and shown by agents with a model only."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
-    enabled: bool = True
-    """When a conversation is over, the model is asked what of it is worth keeping; later turns are shown the notes."""
-    after_seconds: float = Field(default=300, ge=0)
-    """How long after the end of a conversation that is asked."""
-    at_once: int = Field(default=5, ge=1)
-    """How many conversations a housekeeper has looked at per LOOK_SECONDS, however many have ended meanwhile."""
-    look_seconds: float = Field(default=15, gt=0)
-    """How often a housekeeper looks for conversations that are over."""
-    timeout_seconds: float = Field(default=60, gt=0)
-    """The model's time for one conversation. A message of the same chat waits for it, at the most this long."""
-
-
-class CustomCommand(BaseModel):
-    """A slash command of the deployment's own: TEXT is answered as it is, PROMPT goes to the agent."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    text: str | None = None
-    """A fixed answer."""
-    prompt: str | None = None
-    """What the agent is asked; `{args}` stands for what followed the command."""
-    help: str = "a command of this bot"
-    """What /help says about it."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> CustomCommand:
-        if (self.text is None) == (self.prompt is None):
-            raise ValueError("a command of COMMANDS has either TEXT or PROMPT")
-        return self
-
-
-class Budget(BaseModel):
-    """What may be spent in a day. Beyond it, messages are refused until the next day; what is unset has no limit."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
-    user_tokens_per_day: int | None = Field(default=None, ge=0)
-    """Tokens, in and out, of one user."""
-    user_cost_per_day: float | None = Field(default=None, ge=0)
-    """USD of one user, as far as the prices are known."""
-    tokens_per_day: int | None = Field(default=None, ge=0)
-    """Tokens of everybody."""
-    cost_per_day: float | None = Field(default=None, ge=0)
-    """USD of everybody, as far as the prices are known."""
-
-    @property
-    def of_users(self) -> bool:
-        return self.user_tokens_per_day is not None or self.user_cost_per_day is not None
-
-    @property
-    def of_all(self) -> bool:
-        return self.tokens_per_day is not None or self.cost_per_day is not None
 
 
 class Settings(BaseSettings):

@@ -1,0 +1,61 @@
+"""What a turn is told before it runs, for agents with a model or a wish for context. Others cost nothing here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from shared.clock import now_ms
+from shared.context import marks
+from shared.context.memory import SHOWN, owner
+from shared.ids import fresh_id
+from shared.messages import Inbound, Session, Turn
+from shared.session_key import SessionKey
+from shared.store.transcript import Ending, Proof
+from workers.compress import Relief, relieve
+from workers.context import MODEL
+from workers.runner import Runner
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The turn as it is to run, and the session that it is to be committed to."""
+
+    turn: Turn
+    session: Session
+    facts: Mapping[tuple[str, str], str] = field(default_factory=dict)  # to be remembered by the turn's commit
+    notices: tuple[str, ...] = ()  # what the chat is told after the answer
+
+
+async def prepare(runner: Runner, turn: Turn, session: Session, *, may_relieve: bool, claimed_at: int) -> Prepared:
+    """Make room for the turn if it would not fit, and tell it what is remembered and where it runs."""
+    asks, notices = runner.asks, tuple[str, ...]()
+    if asks is not None and runner.briefing is not None and may_relieve:
+        relief = await relieve(runner.pipe, turn.session_key, session, asks, session.facts.get(MODEL, ""))
+        if relief is not None:
+            session = await _relieved(runner, turn, session, relief, claimed_at)
+            turn, notices = replace(turn, history=session.history), (relief.note,) if relief.note else ()
+    [inbound] = turn.mail
+    if asks is not None:
+        turn = replace(turn, memory=await _remembered(runner, turn.session_key, inbound))
+    if runner.briefing is None:
+        return Prepared(turn, session, notices=notices)
+    briefed = await runner.briefing.tell(turn.session_key, session, inbound)
+    turn = replace(turn, context=briefed.text, model=session.facts.get(MODEL, ""))
+    return Prepared(turn, session, briefed.facts or {}, notices)
+
+
+async def _relieved(runner: Runner, turn: Turn, session: Session, relief: Relief, claimed_at: int) -> Session:
+    """Make room in a commit of its own: a turn that fails after it keeps the room."""
+    transcript, key = runner.pipe.store.transcript, turn.session_key
+    proof = Proof(f"turn_{fresh_id()}", runner.worker, turn.attempt, claimed_at, now_ms())
+    await transcript.commit(session, key, (), (), (), Ending(), proof, relief.change)
+    session, _ = await transcript.load(key, turn.mail[0].id)
+    return session
+
+
+async def _remembered(runner: Runner, key: str, inbound: Inbound) -> tuple[str, ...]:
+    if not runner.pipe.settings.memory.enabled:
+        return ()
+    whose = owner(SessionKey.parse(key), marks.user_row(inbound).data.get(marks.SENDER_ID))
+    return tuple(note.text for note in await runner.pipe.store.memory.of(whose, SHOWN))
