@@ -79,6 +79,17 @@ def _flatness(case: str, but: str = "") -> Callable[[Board], float | None]:
     return figure
 
 
+def _growth(what: str, name: str, of: str) -> Callable[[Board], float | None]:
+    """The larger of two sizes over the smaller."""
+
+    def figure(board: Board) -> float | None:
+        rows = [row for row in board.of("loading") if row.variant.startswith(f"{what}, {name}, ") and of in row.variant]
+        found = [time for row in rows if (time := row.median("p50_ms"))]
+        return found[-1] / found[0] if len(found) > 1 else None
+
+    return figure
+
+
 def _scaled(name: str, processes: int) -> Callable[[Board], float | None]:
     """How many times one process, if every process had a core: see cases/scale.py."""
 
@@ -147,6 +158,14 @@ GOALS = (
         "2,000 messages: saving the whole file ÷ load + commit",
         20,
         _ratio("history", "whole file, 2,000 messages", ["load + commit, 2,000 messages"], "cpu_ms"),
+    ),
+    *(
+        Goal(6, f"loading, {name}: 100,000 messages ÷ 100", 1.3, _growth("load", name, "messages"), True)
+        for name in ("SQLite", "PostgreSQL")
+    ),
+    *(
+        Goal(6, f"loading, {name}: among 1,000,000 sessions ÷ 1,000", 1.3, _growth("touch", name, "sessions"), True)
+        for name in ("SQLite", "PostgreSQL")
     ),
     Goal(6, "search among 1,000,000 messages, the slowest p99", 100, _worst("search", _SEARCHES, "p99_ms"), True, "ms"),
     Goal(7, "scale: 2 processes ÷ 1, PostgreSQL, CPU accounted", 1.7, _scaled("journal PostgreSQL", 2)),

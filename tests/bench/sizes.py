@@ -19,6 +19,8 @@ class Sizes:
     waiting: tuple[int, ...]
     histories: tuple[int, ...]
     sessions: tuple[int, ...]
+    lengths: tuple[int, int]  # of pasts, for loading
+    crowds: tuple[int, int]  # of sessions, for the same
     searched: int  # messages that are searched
     turns: int  # measured per history length and per number of sessions
     processes: tuple[int, ...]
@@ -39,6 +41,8 @@ FULL = Sizes(
     waiting=(1000, 5000),
     histories=(10, 1000, 2000, 100_000),
     sessions=(100, 10_000, 1_000_000),
+    lengths=(100, 100_000),
+    crowds=(1000, 1_000_000),
     searched=1_000_000,
     turns=1000,
     processes=(1, 2, 4),
@@ -58,6 +62,8 @@ QUICK = Sizes(
     waiting=(200, 1000),
     histories=(10, 1000, 2000),
     sessions=(100, 10_000),
+    lengths=(100, 2000),
+    crowds=(1000, 10_000),
     searched=20_000,
     turns=100,
     processes=(1, 2),
@@ -77,6 +83,8 @@ TINY = Sizes(
     waiting=(3,),
     histories=(2, 10),
     sessions=(2, 10),
+    lengths=(2, 10),
+    crowds=(2, 10),
     searched=500,
     turns=10,
     processes=(1,),
