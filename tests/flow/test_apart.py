@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -54,6 +56,27 @@ async def test_a_cancelled_turn_does_not_go_on(apart: Apart, tmp_path: Path) -> 
     await asyncio.gather(turn, return_exceptions=True)
     async with asyncio.timeout(30):
         while Path(f"/proc/{told.read_text()}").exists():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_killed_worker_leaves_no_files_behind(tmp_path: Path) -> None:
+    """Whoever has the agent is killed; the nursery sees it and takes its directory away."""
+    program = f"""
+import asyncio, os, signal
+from tests.flow.test_apart import a_turn
+from workers.agent.apart import Apart
+asyncio.run(Apart("tests.support.agents:obey", 60).run(a_turn("hello")))
+open({str(tmp_path / "ran")!r}, "w").close()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    home = tmp_path / "temporary"
+    home.mkdir()
+    killed = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, env={**os.environ, "TMPDIR": str(home), "PYTHONPATH": os.getcwd()}
+    )
+    assert await killed.wait() == -signal.SIGKILL and (tmp_path / "ran").exists()
+    async with asyncio.timeout(30):
+        while list(home.iterdir()):
             await asyncio.sleep(0.01)
 
 

@@ -158,7 +158,7 @@ class _Pipe(asyncio.Protocol):
 
     def abort(self) -> None:
         if self._transport is not None:
-            with suppress(OSError):
+            with suppress(OSError, ValueError):  # ValueError: it is closed already
                 connected = self._transport.get_extra_info("socket")
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._transport.abort()

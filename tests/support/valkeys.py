@@ -56,11 +56,18 @@ class Server:
             *([f"replicaof 127.0.0.1 {follow}"] if follow is not None else []),
         ]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._repair(quiet)
         self._process = child.start([valkey.binary(), "-"], dies_by=signal.SIGKILL, stdin=subprocess.PIPE, **quiet)
         assert self._process.stdin is not None
         self._process.stdin.write("\n".join(lines).encode())
         self._process.stdin.close()
         await self._until(lambda: bool(self.client.ping()), "answered")
+
+    def _repair(self, quiet: dict[str, Any]) -> None:
+        """As an operator does: a file that a full disk broke off in the middle is cut there, or the server would not start."""
+        for file in (self.directory / "appendonlydir").glob("*.incr.aof"):
+            command = ["valkey-check-aof", "--fix", str(file)]  # the server's binary goes by this name too
+            subprocess.run(command, executable=valkey.binary(), input=b"y\n", check=False, **quiet)
 
     def kill(self) -> None:
         assert self._process is not None

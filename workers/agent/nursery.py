@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -30,6 +31,7 @@ def main(path: str, agent_name: str, timeout_seconds: float, name: str) -> None:
     sys.path.insert(0, os.getcwd())
     agent = resolve(agent_name, None if name == MAIN else _settings_of(name))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children: their connection says how they ended
+    signal.signal(signal.SIGTERM, lambda *_: _end(path))  # also when the worker was killed and cannot tidy up
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(f"{path}.new")
     listening.listen(128)
@@ -39,11 +41,17 @@ def main(path: str, agent_name: str, timeout_seconds: float, name: str) -> None:
         connection, _ = listening.accept()
         if os.fork() == 0:
             listening.close()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             die_with(me, signal.SIGKILL)
             signal.alarm(int(timeout_seconds) + LATE_SECONDS)
             asyncio.run(_run_turn(agent, connection))
             os._exit(0)
         connection.close()
+
+
+def _end(path: str) -> None:
+    shutil.rmtree(Path(path).parent, ignore_errors=True)
+    os._exit(0)
 
 
 def _settings_of(name: str) -> Settings:
