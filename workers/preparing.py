@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from shared.clock import now_ms
 from shared.context import marks
 from shared.context.memory import SHOWN, owner
-from shared.ids import fresh_id
 from shared.messages import Inbound, Session, Turn
 from shared.session_key import SessionKey
-from shared.store.transcript import Ending, Proof
-from workers.compress import Relief, relieve
+from shared.store.transcript import Change
+from workers.compress import relieve
 from workers.context import MODEL
 from workers.runner import Runner
+
+CarryOut = Callable[
+    [Change], Awaitable[Session]
+]  # commits a change of the session alone, and gives the session as it is then
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +29,16 @@ class Prepared:
     notices: tuple[str, ...] = ()  # what the chat is told after the answer
 
 
-async def prepare(runner: Runner, turn: Turn, session: Session, *, may_relieve: bool, claimed_at: int) -> Prepared:
-    """Make room for the turn if it would not fit, and tell it what is remembered and where it runs."""
+async def prepare(runner: Runner, turn: Turn, session: Session, carry_out: CarryOut | None) -> Prepared:
+    """Make room for the turn if it would not fit, and tell it what is remembered and where it runs.
+
+    Room is made by a commit of its own (`carry_out`), so a turn that fails after it keeps the room.
+    """
     asks, notices = runner.asks, tuple[str, ...]()
-    if asks is not None and runner.briefing is not None and may_relieve:
+    if asks is not None and runner.briefing is not None and carry_out is not None:
         relief = await relieve(runner.pipe, turn.session_key, session, asks, session.facts.get(MODEL, ""))
         if relief is not None:
-            session = await _relieved(runner, turn, session, relief, claimed_at)
+            session = await carry_out(relief.change)
             turn, notices = replace(turn, history=session.history), (relief.note,) if relief.note else ()
     [inbound] = turn.mail
     if asks is not None:
@@ -43,15 +48,6 @@ async def prepare(runner: Runner, turn: Turn, session: Session, *, may_relieve: 
     briefed = await runner.briefing.tell(turn.session_key, session, inbound)
     turn = replace(turn, context=briefed.text, model=session.facts.get(MODEL, ""))
     return Prepared(turn, session, briefed.facts or {}, notices)
-
-
-async def _relieved(runner: Runner, turn: Turn, session: Session, relief: Relief, claimed_at: int) -> Session:
-    """Make room in a commit of its own: a turn that fails after it keeps the room."""
-    transcript, key = runner.pipe.store.transcript, turn.session_key
-    proof = Proof(f"turn_{fresh_id()}", runner.worker, turn.attempt, claimed_at, now_ms())
-    await transcript.commit(session, key, (), (), (), Ending(), proof, relief.change)
-    session, _ = await transcript.load(key, turn.mail[0].id)
-    return session
 
 
 async def _remembered(runner: Runner, key: str, inbound: Inbound) -> tuple[str, ...]:

@@ -123,11 +123,20 @@ class KeyTurns:
 
     async def _end_session(self, session: Session, reason: str) -> None:
         """Let the key talk to a new session. No mail ends by this, and no model is asked."""
-        proof = Proof(f"turn_{fresh_id()}", self.runner.worker, 0, self._claimed_at, now_ms())
-        change, expired = ending(session, reason), Ending(State.EXPIRED)
-        await self.pipe.store.transcript.commit(session, self.lease.key, (), (), (), expired, proof, change)
+        await self._commit_alone(session, ending(session, reason), State.EXPIRED)
         self.session = None
         log.get().info("session ended", key=self.lease.key, session=session.id, reason=reason)
+
+    async def _relieve(self, change: Change) -> Session:
+        assert self.session is not None
+        await self._commit_alone(self.session, change, State.ANSWERED)
+        self.session, _ = await self.pipe.store.transcript.load(self.lease.key, "")
+        return self.session
+
+    async def _commit_alone(self, session: Session, change: Change, state: State) -> None:
+        """Change the session between two turns, by the same compare-and-set."""
+        proof = Proof(f"turn_{fresh_id()}", self.runner.worker, 0, self._claimed_at, now_ms())
+        await self.pipe.store.transcript.commit(session, self.lease.key, (), (), (), Ending(state), proof, change)
 
     async def _obey(self, mail: Mail, attempt: int, agent: Agent, name: str, args: str) -> Committed | None:
         """A command is its key's turn: it waits its time and is committed like any other."""
@@ -186,7 +195,7 @@ class KeyTurns:
         started_at = now_ms()
         try:
             told = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt, notes=notes)
-            prepared = await prepare(self.runner, told, session, may_relieve=again is None, claimed_at=self._claimed_at)
+            prepared = await prepare(self.runner, told, session, None if again else self._relieve)
             self.session, turn = prepared.session, prepared.turn
             with metrics.STAGE.labels("agent").time():
                 result = await self._run(agent, turn, mail.inbound.received_at)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -69,8 +70,7 @@ asyncio.run(Apart("tests.support.agents:obey", 60).run(a_turn("hello")))
 open({str(tmp_path / "ran")!r}, "w").close()
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    home = tmp_path / "temporary"
-    home.mkdir()
+    home = Path(tempfile.mkdtemp())  # a short name: a socket's has to fit into a hundred bytes
     killed = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, env={**os.environ, "TMPDIR": str(home), "PYTHONPATH": os.getcwd()}
     )
@@ -78,6 +78,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     async with asyncio.timeout(30):
         while list(home.iterdir()):
             await asyncio.sleep(0.01)
+    home.rmdir()
 
 
 async def test_a_message_whose_worker_died_runs_apart_and_is_set_aside_when_it_kills_again(
