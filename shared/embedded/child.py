@@ -30,6 +30,10 @@ def start(
 def die_with(parent: int, by: signal.Signals) -> None:
     """From here on, this process gets `by` when its parent ends, or has. Elsewhere than on Linux, nothing happens."""
     if sys.platform == "linux":
+        if (
+            by is not signal.SIGKILL
+        ):  # a handler that was inherited would only note it, and a new program never reads the note
+            signal.signal(by, signal.SIG_DFL)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
         if os.getppid() != parent:  # it ended before it could be watched
             os.kill(os.getpid(), by)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.embedded.child import die_with
 from shared.errors import Crashed, Permanent, Transient
 from shared.messages import Entry, Turn
 from tests.support.pipe import Rig, an_inbound, key_of
@@ -79,6 +80,20 @@ os.kill(os.getpid(), signal.SIGKILL)
         while list(home.iterdir()):
             await asyncio.sleep(0.01)
     home.rmdir()
+
+
+def test_a_child_ends_though_its_parent_was_gone_before_it_could_be_watched() -> None:
+    """Also where the parent had a handler for the signal: one that is inherited must not swallow it."""
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        child_id = os.fork()
+        if child_id == 0:
+            die_with(os.getppid() + 1, signal.SIGTERM)  # nobody's parent: as if it had ended already
+            os._exit(0)
+        _, status = os.waitpid(child_id, 0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
 
 
 async def test_a_message_whose_worker_died_runs_apart_and_is_set_aside_when_it_kills_again(
