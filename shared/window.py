@@ -29,7 +29,7 @@ class Window(Sequence[Entry]):
     def entries(self) -> tuple[Entry, ...]:
         if self._entries is None:
             rows = orjson.loads(self._text) if self._text else ()
-            every = (*(entry(*row) for row in reversed(rows)), *self._since)
+            every = (*(read_entry(*row) for row in reversed(rows)), *self._since)
             self._entries = every[-self._limit :] if self._limit else ()
         return self._entries
 
@@ -50,6 +50,6 @@ class Window(Sequence[Entry]):
         return hash(self.entries)
 
 
-def entry(role: str, text: str, data: str, inbound_id: str | None) -> Entry:
+def read_entry(role: str, text: str, data: str, inbound_id: str | None) -> Entry:
     """A transcript row as the database has it."""
     return Entry(role, text, inbound_id, orjson.loads(data) if data != "{}" else {})

@@ -94,7 +94,7 @@ def ending(session: Session, reason: str) -> Change:
     return Change(next_session_id=following, end_reason=ENDED, facts=facts)
 
 
-def told(session: Session, change: Change) -> Change:
+def consumed(session: Session, change: Change) -> Change:
     """The change of a turn that tells what the session was left to tell, so that no later one does."""
     if REASON not in session.facts:
         return change

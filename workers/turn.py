@@ -29,8 +29,7 @@ from workers import commands, flush
 from workers.agent import Agent
 from workers.budget import day_at
 from workers.delivery.parts import in_parts
-from workers.lifetime import ending
-from workers.lifetime import told as consumed
+from workers.lifetime import consumed, ending
 from workers.opening import Opened, open_mail
 from workers.preparing import prepare
 from workers.runner import Runner

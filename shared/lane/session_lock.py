@@ -98,9 +98,7 @@ class SessionLock:
         while True:
             await asyncio.sleep(self._renew_seconds)
             try:
-                if (
-                    await self._ticket(session_id) is None
-                ):  # it ran out, and another has the session: the commit decides
+                if await self._ticket(session_id) is None:  # it ran out, and another has it: the commit decides
                     log.get().warning("session lock lost", key=self._lease.key, session=session_id)
             except PipelineError as error:
                 log.get().warning("session lock not renewed", session=session_id, error=str(error))

@@ -150,7 +150,7 @@ class Settings(BaseSettings):
     telegram: Telegram = Telegram()
     llm: Llm = Llm()
     timezone: str = "UTC"
-    """Whose clocks count for a daily reset: an IANA name such as Europe/Berlin."""
+    """Whose clocks count for a daily reset and a day's budget: an IANA name such as Europe/Berlin."""
     reset: Reset = Reset()
     memory: Memory = Memory()
     titles: bool = True

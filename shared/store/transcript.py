@@ -19,8 +19,7 @@ from shared.owner import owner_of
 from shared.session_key import SessionKey
 from shared.store.database import Database, Row, Step, step
 from shared.store.journal import first_session_id
-from shared.window import Window
-from shared.window import entry as _entry
+from shared.window import Window, read_entry
 
 LATEST = 2**62  # a row number beyond all others
 ROWS_AT_ONCE = 2000  # that are read to be summarised
@@ -222,7 +221,7 @@ class Transcript:
         """The numbered rows of a conversation in a range, oldest first; and whether there are more than were read."""
         values = {"session_id": session_id, "after": after, "until": until, "limit": ROWS_AT_ONCE + 1}
         [rows] = await self._database.read(step("rows_to_compress", **values))
-        numbered = [(row.pop("n"), _entry(**row)) for row in rows[:ROWS_AT_ONCE]]
+        numbered = [(row.pop("n"), read_entry(**row)) for row in rows[:ROWS_AT_ONCE]]
         return numbered, len(rows) > ROWS_AT_ONCE
 
     async def recent(self, limit: int) -> list[Row]:

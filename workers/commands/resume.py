@@ -17,10 +17,8 @@ LISTED = 10
 FOUND = 50
 PREVIEW = 60
 NOBODY = "I cannot tell who you are here, so I know of no conversations of yours."
-INHERITED = (
-    "summary",
-    "consolidated",
-)  # of the facts, all that a copy takes along; and only if it holds all they tell of
+# Of the facts, all that a copy takes along; and only if it holds all they tell of.
+INHERITED = ("summary", "consolidated")
 
 
 async def resume(call: Call) -> Answer:
