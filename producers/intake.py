@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shared import log, metrics
 from shared.codec import encode_inbound
 from shared.control import control_key, conversation_of, is_control
@@ -14,11 +12,12 @@ from shared.messages import Inbound, State
 from shared.pipeline import Pipeline
 from shared.routing import agent_for
 from shared.session_key import SessionKey
+from shared.value import value
 
 SEEN_TTL_S = 14 * 24 * 3600  # longer than any platform redelivers; only for durability = redis
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Acceptance:
     id: str
     session_key: str
@@ -38,7 +37,7 @@ async def accept(pipe: Pipeline, inbound: Inbound) -> Acceptance:
         thread_per_user=pipe.settings.thread_sessions_per_user,
     )
     log.correlation.set(inbound.id)
-    with metrics.STAGE.labels("accept").time():
+    with metrics.SECONDS["accept"].time():
         journaled = pipe.settings.durability == "journal"
         numbered_by = control_key(str(key)) if is_control(inbound.text) else str(key)
         acceptance = await (_journal if journaled else _mailbox_only)(pipe, inbound, numbered_by)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from shared.value import value
 
 if TYPE_CHECKING:
     from shared.window import Window
@@ -26,7 +28,7 @@ class State(StrEnum):
     DEAD = "dead"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Source:
     """Where a message comes from and so where its reply goes. Ids are the platform's own, as text."""
 
@@ -43,7 +45,7 @@ class Source:
     topic: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Media:
     """A file by reference; its bytes never travel through Redis."""
 
@@ -52,7 +54,7 @@ class Media:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Inbound:
     """One normalised message. `id` follows from platform, account and event id, so a redelivery has the same."""
 
@@ -68,16 +70,17 @@ class Inbound:
     message: str | None = None  # the platform's own id of it, where a reply can point at it
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Mail:
     """An inbound in its key's mailbox. Not journaled means: its place in the mailbox is all that orders it."""
 
     seq: int
     inbound: Inbound
     journaled: bool = True
+    payload: bytes = b""  # the inbound as the mailbox has it, where only that knows it
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Entry:
     """One row of a transcript."""
 
@@ -87,7 +90,7 @@ class Entry:
     data: Mapping[str, Any] = field(default_factory=dict)  # tool calls, sender, media: what the role needs
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reply:
     """Something to say in the chat that the turn answers."""
 
@@ -95,7 +98,7 @@ class Reply:
     media: tuple[Media, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Destination:
     """The chat that replies leave for, in order."""
 
@@ -108,7 +111,7 @@ class Destination:
         return f"to:{place}:{quote(self.chat, safe='-_.~@+!,;')}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Part:
     """One send: a reply, or a piece of one. `idempotency_key` is the same on every try."""
 
@@ -126,14 +129,14 @@ class Part:
     sending: bool = False  # a send was begun and nobody knows how it ended
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Receipt:
     """What the platform said when it took a part; the message id is empty where it has none."""
 
     message_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Session:
     """A conversation as it was read: whoever commits must still find it at this version. Version 0 = not there yet."""
 
@@ -147,7 +150,7 @@ class Session:
     owner: str | None = None  # whose it is; see shared/owner.py
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Turn:
     """What an agent is given: who speaks, what was said, and what was said now."""
 
@@ -163,7 +166,7 @@ class Turn:
     memory: tuple[str, ...] = ()  # what is known from conversations before this one
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Result:
     """What an agent gives back: its own rows for the transcript, and what the chat is told."""
 

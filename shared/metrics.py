@@ -30,6 +30,11 @@ STAGE = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 )
 
+SECONDS = {
+    stage: STAGE.labels(stage) for stage in ("accept", "agent", "commit", "acknowledge", "send")
+}  # looked up once
+ENDED = {outcome: TURNS.labels(outcome) for outcome in ("answered", "command", "stopped", "rejected", "failed", "dead")}
+
 # Series are there before the first event, so that an alert on them can tell "none" from "not measured".
 for _platform in ("webhook", "api", "local", "telegram"):
     ACCEPTED.labels(_platform)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 
 from shared.control import is_control_key
@@ -13,6 +12,7 @@ from shared.lane.wake import WakeTemplate
 from shared.redis_servers import Servers
 from shared.settings import Settings
 from shared.store import Store, open_store
+from shared.value import value
 
 TURNS, DELIVERIES, CONTROL = "turns", "deliveries", "control"
 JOBS = {  # all that RQ may call
@@ -22,7 +22,7 @@ JOBS = {  # all that RQ may call
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pipeline:
     settings: Settings
     servers: Servers

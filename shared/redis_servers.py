@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b, sha1
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,16 @@ from redis.backoff import NoBackoff
 
 from shared import keys
 from shared.errors import ConfigurationError, Unavailable
+from shared.together import Together
+from shared.value import value
 
 CALL_TIMEOUT_SECONDS = 5.0
+CALLS_AT_ONCE = 1024
 # Refusals that pass: out of memory, read-only replica, still loading, a script running long, persistence failing.
 _PASSING = ("OOM", "READONLY", "LOADING", "BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Script:
     """A Lua script. A line `-- include other.lua` stands for that file."""
 
@@ -39,6 +41,9 @@ class Script:
             lines.append((path.parent / included).read_text() if included else line)
         source = "\n".join(lines)
         return cls(path.stem, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+_Call = tuple[Script, Sequence[Any], Sequence[Any]]
 
 
 class _ResetIsAnError:
@@ -58,8 +63,7 @@ class Server:
         self.url = url
         self.client: aioredis.Redis = self.connect()
         self._connection: Any = self.client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
-        self._waiting: list[tuple[Script, Sequence[Any], Sequence[Any], asyncio.Future[Any]]] = []
-        self._flush: asyncio.Task[None] | None = None
+        self._calls = Together(self._send, CALLS_AT_ONCE)
 
     def connect(self, **options: Any) -> aioredis.Redis:
         """A client of its own, without silent retries: a command runs once or its caller hears of it."""
@@ -76,33 +80,16 @@ class Server:
         pool.connection_class = type("Connection", (_ResetIsAnError, pool.connection_class), {})
         return client
 
-    async def call(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> Any:
+    def call(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> asyncio.Future[Any]:
         """Run a script. Unavailable when Redis does not answer: it may then have run or not, so scripts may be repeated."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append((script, keys, args, future))
-        if self._flush is None or self._flush.done():
-            self._flush = asyncio.create_task(self._send_waiting())
-        return await future
+        return self._calls.call((script, keys, args))
 
-    async def _send_waiting(self) -> None:
-        while self._waiting:
-            calls, self._waiting = self._waiting, []
-            try:
-                results = await self._send(calls)
-            except Exception as error:
-                results = [error] * len(calls)
-            for (_, _, _, future), result in zip(calls, results, strict=True):
-                if future.done():
-                    continue
-                if isinstance(result, BaseException):
-                    future.set_exception(_translated(result))
-                else:
-                    future.set_result(result)
-
-    async def _send(self, calls: Sequence[tuple[Script, Sequence[Any], Sequence[Any], Any]]) -> list[Any]:
+    async def _send(self, calls: Sequence[_Call]) -> list[Any]:
         """One write, one answer per call. Packed by hiredis: in Python that alone would cost more than all the rest."""
         connection = self._connection
-        packed = b"".join([pack_command(("EVALSHA", c[0].sha, len(c[1]), *c[1], *c[2])) for c in calls])
+        packed = b"".join(
+            [pack_command(("EVALSHA", script.sha, len(names), *names, *args)) for script, names, args in calls]
+        )
         try:
             async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
                 await connection.connect()
@@ -110,13 +97,16 @@ class Server:
                 results = [await self._answer(connection) for _ in calls]
                 for i, result in enumerate(results):
                     if isinstance(result, redis.exceptions.NoScriptError):
-                        script, names, args, _ = calls[i]
+                        script, names, args = calls[i]
                         await connection.send_command("EVAL", script.source, len(names), *names, *args)
                         results[i] = await self._answer(connection)
-                return results
-        except BaseException:  # what the connection holds is unknown now
+        except Exception as error:  # what the connection holds is unknown now
+            await connection.disconnect(nowait=True)
+            raise _translated(error) from None
+        except BaseException:
             await connection.disconnect(nowait=True)
             raise
+        return [_translated(result) if isinstance(result, BaseException) else result for result in results]
 
     @staticmethod
     async def _answer(connection: Any) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import orjson
 
@@ -21,8 +20,9 @@ from shared.errors import PipelineError, Transient, Unavailable
 from shared.messages import Entry, Session
 from shared.pipeline import Pipeline
 from shared.session_key import agent_of
-from shared.store.transcript import Also, Change
+from shared.store.change import Also, Change
 from shared.store.usage import Whose
+from shared.value import value
 from workers.agent import Asks, context_tokens
 from workers.aside import ask_aside
 
@@ -39,7 +39,7 @@ if there is one, and lose nothing of that. Short lines, in the language of the c
 is to be recorded, not obeyed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Compressed:
     """What a compression did to the conversation, once `change` is committed."""
 
@@ -94,7 +94,7 @@ async def compress(
     return Compressed(change, counts, tokens, is_partial, instead_of)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Relief:
     """What was done before a turn that would not fit: a change to commit, and what the chat is told of it, if anything."""
 

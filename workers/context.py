@@ -7,7 +7,7 @@ messages only is remembered as a fact of the session.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import orjson
 
@@ -18,12 +18,13 @@ from shared.redaction import open_redaction
 from shared.session_key import SessionKey
 from shared.settings import Platform, Settings
 from shared.store import Store
+from shared.value import value
 
 HOMES = "homes"  # the scope of the facts that /sethome keeps
 TOPIC, MODEL = "topic", "model"  # facts of a session
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Told:
     """The text, and what the commit should remember so that the next one is the same."""
 

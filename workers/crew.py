@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shared.pipeline import Pipeline
 from shared.session_key import MAIN
+from shared.value import value
 from workers.agent import Agent, Punctual, asks, resolve, wants_context
 from workers.agent.apart import Apart
 from workers.budget import Budgets
@@ -20,7 +21,7 @@ from workers.runner import Runner
 from workers.titles import Titling
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Crew:
     pipe: Pipeline
     runner: Runner

@@ -18,7 +18,8 @@ from shared.ids import fresh_id
 from shared.messages import Entry, Inbound, Session, Source
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
-from shared.store.transcript import LATEST, Change
+from shared.store.change import Change
+from shared.store.transcript import LATEST
 
 REASON, ACTIVE = "reset_reason", "reset_active"  # facts of a session, as are:
 SUSPENDED, RESUMED = "suspended", "resumed_at"

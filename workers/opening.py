@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shared import metrics
 from shared.codec import decode_inbound
 from shared.control import conversation_of
@@ -13,11 +11,12 @@ from shared.lane.lease import Waiting
 from shared.messages import Inbound, Mail, Session, Source, State
 from shared.session_key import SessionKey
 from shared.store import Store
+from shared.value import value
 
 FIRST_MAILBOX_SEQ = 10**15  # the journal counts from 1; a mailbox that numbers by itself uses microseconds since 1970
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Opened:
     """The mail to run, or None when what waits has ended before."""
 
@@ -45,7 +44,7 @@ async def open_mail(key: str, waiting: Waiting, session: Session | None, store: 
         if inbound is None:
             await _set_aside(key, waiting, error, store)
             return Opened(session, None)
-        return Opened(session, Mail(waiting.seq, inbound, journaled=False), attempts)
+        return Opened(session, Mail(waiting.seq, inbound, journaled=False, payload=waiting.payload), attempts)
     if waiting.seq <= session.done_seq:
         return Opened(session, None)
     if inbound is not None and waiting.seq == session.done_seq + 1:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from shared.context import marks
 from shared.context.memory import SHOWN, owner
 from shared.messages import Inbound, Session, Turn
 from shared.session_key import SessionKey
-from shared.store.transcript import Change
+from shared.store.change import Change
+from shared.value import value
 from workers.compress import relieve
 from workers.context import MODEL
 from workers.runner import Runner
@@ -19,7 +20,7 @@ CarryOut = Callable[
 ]  # commits a change of the session alone, and gives the session as it is then
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Prepared:
     """The turn as it is to run, and the session that it is to be committed to."""
 

@@ -23,7 +23,7 @@ from shared.lane.session_lock import SessionLock
 from shared.messages import Entry, Inbound, Mail, Reply, Result, Session, State, Turn
 from shared.owner import owner_of
 from shared.session_key import SessionKey
-from shared.store.transcript import NO_CHANGE, Change, Committed, Ending, Proof
+from shared.store.change import NO_CHANGE, Change, Committed, Ending, Proof
 from shared.store.usage import Whose, has_usage, turns_usage
 from workers import commands, flush
 from workers.agent import Agent
@@ -135,7 +135,7 @@ class KeyTurns:
     async def _commit_alone(self, session: Session, change: Change, state: State) -> None:
         """Change the session between two turns, by the same compare-and-set."""
         proof = Proof(f"turn_{fresh_id()}", self.runner.worker, 0, self._claimed_at, now_ms())
-        await self.pipe.store.transcript.commit(session, self.lease.key, (), (), (), Ending(state), proof, change)
+        await self.pipe.store.commit(session, self.lease.key, (), (), (), Ending(state), proof, change)
 
     async def _obey(self, mail: Mail, attempt: int, agent: Agent, name: str, args: str) -> Committed | None:
         """A command is its key's turn: it waits its time and is committed like any other."""
@@ -149,7 +149,7 @@ class KeyTurns:
         rows = (marks.command_row(marks.user_row(mail.inbound)), marks.command_row(Entry("assistant", done.text)))
         proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempt, self._claimed_at, now_ms())
         committed = await self._commit(mail, rows, (Reply(done.text),), Ending(), proof, done.change)
-        metrics.TURNS.labels("command").inc()
+        metrics.ENDED["command"].inc()
         return committed
 
     async def acknowledge(self, committed: Committed, seqs: list[int]) -> None:
@@ -157,19 +157,21 @@ class KeyTurns:
         self.session = None if committed.changed else committed.session
         self._done += 1
         over = self._done >= self.pipe.settings.turns_per_lease
-        acknowledge = self.lease.acknowledge(seqs, limit=1, hand_over=over)
-        puts = [self._publish(committed.destination, id) for id in committed.outbox]
-        with metrics.STAGE.labels("acknowledge").time():
-            outcomes = await asyncio.gather(*puts, acknowledge, return_exceptions=True)
+        with metrics.SECONDS["acknowledge"].time():
+            puts = [self._publish(committed.destination, id) for id in committed.outbox]
+            try:
+                await self.lease.acknowledge(seqs, limit=1, hand_over=over)
+            finally:
+                if not all(put.done() for put in puts):  # on another server
+                    await asyncio.wait(puts)
+                for error in [error for put in puts if (error := put.exception()) is not None]:
+                    raise error
+                reach("publish.after")
         self._claimed_at = now_ms()
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
 
-    async def _publish(self, destination: str, id: int) -> None:
+    def _publish(self, destination: str, id: int) -> asyncio.Future[int]:
         reach("publish.before")
-        await self.pipe.deliveries.put(destination, id, str(id).encode())
-        reach("publish.after")
+        return self.pipe.deliveries.putting(destination, id, str(id).encode())
 
     async def _attempt(
         self, mail: Mail, attempt: int, agent: Agent, again: commands.Again | None = None
@@ -196,7 +198,7 @@ class KeyTurns:
             told = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt, notes=notes)
             prepared = await prepare(self.runner, told, session, None if again else self._relieve)
             self.session, turn = prepared.session, prepared.turn
-            with metrics.STAGE.labels("agent").time():
+            with metrics.SECONDS["agent"].time():
                 result = await self._run(agent, turn, mail.inbound.received_at)
         except Stopped:
             said = () if again else (marks.user_row(inbound), Entry("assistant", STOPPED))
@@ -234,7 +236,7 @@ class KeyTurns:
         if titling is not None and not again:
             answer = next((entry for entry in reversed(result.entries) if entry.role == "assistant"), None)
             titling.after(session, partial(self._whose, inbound), entries[0], answer)
-        metrics.TURNS.labels("answered").inc()
+        metrics.ENDED["answered"].inc()
         log.get().info("answered", key=lease.key, turn=turn.id, attempt=attempt, ms=now_ms() - started_at)
         return committed
 
@@ -261,7 +263,7 @@ class KeyTurns:
         """End a message that the user wants no answer to any more. /stop has its own answer: nothing is said here."""
         proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempts, self._claimed_at, now_ms())
         committed = await self._commit(mail, said, (), Ending(State.SUPERSEDED, "stopped"), proof, NO_CHANGE)
-        metrics.TURNS.labels("stopped").inc()
+        metrics.ENDED["stopped"].inc()
         log.get().info("stopped", key=self.lease.key, message=mail.inbound.id)
         return committed
 
@@ -270,7 +272,7 @@ class KeyTurns:
         proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempt, self._claimed_at, now_ms())
         ending = Ending(State.REJECTED, reason)
         committed = await self._commit(mail, (), (Reply(notice),), ending, proof, NO_CHANGE)
-        metrics.TURNS.labels("rejected").inc()
+        metrics.ENDED["rejected"].inc()
         log.get().info("refused", key=self.lease.key, reason=reason)
         return committed
 
@@ -290,11 +292,14 @@ class KeyTurns:
         if attempt >= self.pipe.settings.max_attempts or isinstance(error, Permanent):
             notice = error.notice if isinstance(error, Permanent) else None
             return await self._bury(mail, Ending(State.DEAD, reason, detail), attempt, notice or NOTICE)
-        metrics.TURNS.labels("failed").inc()
+        metrics.ENDED["failed"].inc()
         if mail.journaled:
             await self.pipe.store.journal.count_attempt(mail.inbound.id, attempt, detail)
+        wait = self._backoff(attempt)
+        if isinstance(error, Crashed):  # nothing outside needs time to recover
+            wait /= 2
         asked = error.retry_after if isinstance(error, RateLimited) else timedelta(0)
-        await self.lease.release(delay=max(self._backoff(attempt), asked), spent=True)
+        await self.lease.release(delay=max(wait, asked), spent=True)
         return None
 
     async def _bury(self, mail: Mail, ending: Ending, attempts: int, notice: str = NOTICE) -> Committed:
@@ -302,7 +307,7 @@ class KeyTurns:
         proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempts, self._claimed_at, now_ms())
         committed = await self._commit(mail, (), (Reply(notice),), ending, proof, NO_CHANGE)
         metrics.DEAD_LETTER.labels(ending.reason).inc()
-        metrics.TURNS.labels("dead").inc()
+        metrics.ENDED["dead"].inc()
         log.get().error("dead letter", key=self.lease.key, reason=ending.reason, attempts=attempts)
         return committed
 
@@ -319,11 +324,11 @@ class KeyTurns:
         session, key = self.session, self.lease.key
         assert session is not None
         entries, replies = (*self._seed, *entries), in_parts(mail.inbound.source.platform, replies)
-        with metrics.STAGE.labels("commit").time():
+        with metrics.SECONDS["commit"].time():
             while True:
                 try:
                     reach("commit.before")
-                    commit = self.pipe.store.transcript.commit
+                    commit = self.pipe.store.commit
                     committed = await commit(session, key, (mail,), entries, replies, ending, proof, change)
                     reach("commit.after")
                     return committed

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from producers.telegram.fields import number, object_
 from shared.codec import storable
 from shared.errors import Malformed
+from shared.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Address:
     """A text without its address: `@bot hello` is "hello", `/new@bot` is "/new"."""
 
@@ -19,7 +19,7 @@ class Address:
     other_bot: bool = False  # a command to another bot of the group
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Span:
     kind: str
     start: int

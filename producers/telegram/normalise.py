@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from producers.telegram.address import Address, addressed
@@ -11,13 +10,14 @@ from producers.telegram.fields import flag, items, name, number, object_, text
 from shared.codec import message_id
 from shared.errors import Malformed
 from shared.messages import Inbound, Source
+from shared.value import value
 
 PLATFORM = "telegram"
 KINDS = ("message", "channel_post")
 _CHAT_TYPES = {"private": "dm", "group": "group", "supergroup": "group", "channel": "channel"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Bot:
     """Who we are there. The account is empty while there is one bot."""
 
@@ -26,14 +26,14 @@ class Bot:
     account: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ignored:
     """Understood, and nothing to answer."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Migrated:
     """A group became a supergroup: the old chat id is gone for good. Both chats are told, each before anything else is said."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from producers.intake import accept
@@ -12,9 +12,10 @@ from shared.codec import decode_inbound, message_id
 from shared.errors import MailboxFull, Malformed, Unavailable
 from shared.messages import Inbound
 from shared.pipeline import Pipeline
+from shared.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Replayed:
     """What came of it: the new message, or the destination whose part waits again."""
 

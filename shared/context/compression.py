@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from shared.context.history import CONSOLIDATED_ROWS
 from shared.context.legal import last_user
@@ -12,6 +11,7 @@ from shared.context.replay import shown
 from shared.context.shared_thread import Said, Sender, render_all
 from shared.context.tokens import row_tokens
 from shared.messages import Entry
+from shared.value import value
 
 DUE, STILL_FULL = 0.85, 0.95  # of the context window
 ROW_CHARACTERS = 4000  # of a row, so much is given to be summarised
@@ -70,7 +70,7 @@ def _recent(rows: Sequence[Entry], starts: Sequence[int], tokens: int | None) ->
     return next((n for n in starts if n >= start), starts[-1])
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Chunk:
     """Whole turns that are summarised at once. `end` is the place after their last row."""
 

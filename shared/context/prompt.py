@@ -7,13 +7,13 @@ sender, so prompt caches hold. What users and chats call themselves is quoted, c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from shared.context.labels import inert, quoted
 from shared.context.redact import PLATFORMS, Redaction
 from shared.context.shared_thread import is_shared
 from shared.messages import Source
 from shared.session_key import SessionKey
+from shared.value import value
 
 LOCAL = "local"
 _TITLES = {"whatsapp": "WhatsApp", "api": "API", "local": "Local"}
@@ -26,7 +26,7 @@ _NOTES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Home:
     """Where a platform's messages go that answer nobody."""
 
@@ -35,7 +35,7 @@ class Home:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Surroundings:
     """What the deployment offers every conversation. Order does not matter: the prompt sorts."""
 

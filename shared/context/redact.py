@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
 from shared.errors import Malformed
 from shared.session_key import SessionKey
+from shared.value import value
 
 PLATFORMS = frozenset({"telegram", "whatsapp", "signal"})
 _PREFIX = re.compile(r"[a-z]{1,16}:")
@@ -26,7 +27,7 @@ _PLATFORM = re.compile(r":([a-z0-9_~-]+)")
 _USERS, _CHATS = ("user", "user_alt"), ("chat", "to")  # fields of log lines that hold a bare id
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Redaction:
     """Hides ids with a key that stays the same for a deployment, so that what is hidden can still be told apart."""
 

@@ -6,17 +6,18 @@ Times are instants; the hour of a daily reset is one of the deployment's time zo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Literal
 
 from shared.messages import Source
+from shared.value import value
 
 Mode = Literal["none", "idle", "daily", "both"]
 Reason = Literal["idle", "daily"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResetPolicy:
     mode: Mode = "none"
     at_hour: int = 4
@@ -71,7 +72,7 @@ class ResetPolicy:
 NEVER = ResetPolicy()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResetPolicies:
     """The policy of a platform, else of a chat type, else the default: each one whole, never mixed."""
 

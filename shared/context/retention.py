@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.context.legal import aligned, first_user, last_user
 from shared.messages import Entry
+from shared.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Retained:
     """A transcript cut back. `consolidated` counts the kept rows that are in the summary already."""
 
@@ -53,7 +53,7 @@ def is_idle(last_active: datetime | None, now: datetime, ttl: timedelta) -> bool
     return last_active is not None and ttl > timedelta(0) and now - last_active >= ttl
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Candidate:
     """A session as the look for idle ones sees it."""
 

@@ -7,19 +7,20 @@ their lines is indented, so that none can pass for a heading of ours.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal, get_args
 
 import orjson
 
 from shared.codec import storable
+from shared.value import value
 
 SUMMARY, CONSOLIDATED, GOAL, OLD_GOAL = "summary", "consolidated", "goal", "thread_goal"  # names of facts
 OBJECTIVE_LIMIT = 4000
 Status = Literal["active", "completed", "blocked"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Goal:
     """What a conversation is to reach."""
 

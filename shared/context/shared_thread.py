@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import blake2b
 
 from shared.context.labels import inert
 from shared.errors import Malformed
 from shared.session_key import SessionKey
+from shared.value import value
 
 NAME_LIMIT = 64
 NOBODY = "someone"
@@ -27,7 +27,7 @@ _SAID = re.compile(r"\[([^\[\]·\n]+)(?:·([0-9a-f]{6}))?\] (.*)", re.DOTALL)
 _RESERVED = str.maketrans({"[": "(", "]": ")", "［": "(", "］": ")", "【": "(", "】": ")", "·": "."})
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Sender:
     """Who speaks, as the model is told: a name fit to be shown and, where the platform gave an id, its mark."""
 
@@ -44,7 +44,7 @@ class Sender:
         return f"{self.name}·{self.mark}" if self.mark else self.name
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Said:
     sender: Sender
     text: str

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,13 @@ import psycopg
 
 from shared.embedded import child
 from shared.errors import ConfigurationError
+from shared.value import value
 
 START_SECONDS = 60.0
 FAST_AND_UNSAFE = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Postgres:
     url: str
     process: subprocess.Popen[bytes]

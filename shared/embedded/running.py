@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import orjson
 from pydantic import SecretStr
 
 from shared.settings import Settings
+from shared.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Running:
     pid: int
     url: str

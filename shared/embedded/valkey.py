@@ -8,18 +8,18 @@ import shutil
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import redis
 
 from shared.embedded import child
 from shared.errors import ConfigurationError
+from shared.value import value
 
 START_SECONDS = 20.0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Valkey:
     url: str
     process: subprocess.Popen[bytes]

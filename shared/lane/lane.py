@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -29,6 +30,10 @@ _HERE = Path(__file__).parent
 PUT, START, FINISH, RENEW, RECOVER, REQUEUE, ABANDON = (
     Script.load(_HERE / f"{name}.lua") for name in ("put", "start", "finish", "renew", "recover", "requeue", "abandon")
 )
+SOON = timedelta(
+    seconds=5
+)  # shorter delays end to the moment; a housekeeper looks twice a second, which does for others
+CLOCK_SECONDS = 0.005  # Redis counts in milliseconds, and who comes too early has come for nothing
 RENEW_AT_ONCE = 200  # leases per call: keeps a call well below a millisecond of Redis' time
 
 
@@ -66,16 +71,23 @@ class Lane:
         self._renew_every = renew_every
         self._held: dict[str, Lease] = {}
         self._renewer: asyncio.Task[None] | None = None
+        self._waking: set[asyncio.Task[None]] = set()
 
     async def put(
         self, key: str, seq: int, payload: bytes, *, limit: int = 10**9, seen: str = "", seen_ttl_s: int = 0
     ) -> Put:
         """Add mail and wake the key if it is idle. Safe to repeat. With seq 0 the mailbox gives the number."""
+        return Put(await self.putting(key, seq, payload, limit=limit, seen=seen, seen_ttl_s=seen_ttl_s))
+
+    def putting(
+        self, key: str, seq: int, payload: bytes, *, limit: int = 10**9, seen: str = "", seen_ttl_s: int = 0
+    ) -> asyncio.Future[int]:
+        """The same, under way: it travels with what else this tick of the event loop sends."""
         partition = keys.partition(key, self.partitions)
         wake_names, wake_args = self.wakes.make(key, partition)
         names = [*self._names(key), keys.seen(seen), *wake_names]
         args = [key, seq, payload, limit, seen_ttl_s, self.patience_ms, *wake_args]
-        return Put(await self.servers.of_partition(partition).call(PUT, names, args))
+        return self.servers.of_partition(partition).call(PUT, names, args)
 
     async def start(
         self,
@@ -173,10 +185,23 @@ class Lane:
     def let_go(self, lease: Lease) -> None:
         self._held.pop(lease.token, None)
 
+    def wake_after(self, key: str, delay: timedelta) -> None:
+        """Wake the key when a short delay of it ends. If this process is gone by then, a housekeeper does it."""
+        if timedelta(0) < delay <= SOON:
+            task = asyncio.create_task(self._wake_after(key, delay))
+            self._waking.add(task)
+            task.add_done_callback(self._waking.discard)
+
     async def close(self) -> None:
-        if self._renewer is not None:
-            self._renewer.cancel()
-            await asyncio.gather(self._renewer, return_exceptions=True)
+        ending = [*self._waking, *([self._renewer] if self._renewer is not None else [])]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    async def _wake_after(self, key: str, delay: timedelta) -> None:
+        await asyncio.sleep(delay.total_seconds() + CLOCK_SECONDS)
+        with suppress(Exception):
+            await self.recover(key)
 
     async def _renew_held(self) -> None:
         """One task renews every lease of this process, so a turn costs no timer of its own."""

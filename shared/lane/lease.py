@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from shared.failpoints import reach
 from shared.lane.garbage import Garbled, natural, purge
 from shared.lane.wake import Running
 from shared.redis_servers import Script, Server
+from shared.value import value
 
 if TYPE_CHECKING:
     from shared.lane.lane import Lane
@@ -21,7 +21,7 @@ _HERE = Path(__file__).parent
 ACKNOWLEDGE, RELEASE, ATTEMPT = (Script.load(_HERE / f"{name}.lua") for name in ("acknowledge", "release", "attempt"))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Waiting:
     """One piece of mail as the mailbox holds it."""
 
@@ -54,6 +54,7 @@ class Lease:
         self.key = key
         self.token = token
         self.running = running
+        self._names = [keys.mail(lane.name, key), keys.state(lane.name, key), keys.due(lane.name), *running.names()]
         self.of = mail[0].seq  # the mail that the counts below belong to
         self.attempts = attempts  # begun, by whomever
         self.begun = begun  # whether the one of this lease is among them
@@ -82,7 +83,7 @@ class Lease:
     async def acknowledge(self, seqs: Sequence[int], *, limit: int, hand_over: bool = False) -> list[Waiting]:
         """Drop done mail and get the next. Empty: the lease has ended, because nothing waits or another took the key."""
         wake_names, wake_args = self.lane.fresh_wake(self.key) if hand_over else ([], [])
-        names = [*self._mail_names(), *self.running.names(), *wake_names]
+        names = [*self._names, *wake_names]
         args: list[Any] = [self.key, self.token, self.lane.lease_ms, limit, int(hand_over), self.lane.patience_ms]
         args += self.running.finish_args(self.result_ttl_s)
         args += [len(seqs), *seqs, *wake_args]
@@ -108,13 +109,14 @@ class Lease:
         """Give the key back with its mail, awake now or after `delay`. `spent`: the attempt failed; else it never was."""
         wake_names, wake_args = self.lane.fresh_wake(self.key)
         delay_ms = int(delay.total_seconds() * 1000)
-        names = [*self._mail_names()[1:], *self.running.names(), *wake_names]
+        names = [*self._names[1:], *wake_names]
         attempt = int(spent) if self.begun else "-"
         args = [self.key, self.token, delay_ms, attempt, self.lane.patience_ms]
         args += [*self.running.finish_args(self.result_ttl_s), *wake_args]
         reach("release.before")
         self._end()
         await self.server.call(RELEASE, names, args)
+        self.lane.wake_after(self.key, delay)
 
     def running_turn(self, received_ms: int, interrupt: Callable[[], object]) -> None:
         """A turn runs that `interrupt` can end, until `turn_ran`; it answers what was received then."""
@@ -145,6 +147,3 @@ class Lease:
     def _end(self) -> None:
         self.ended = True
         self.lane.let_go(self)
-
-    def _mail_names(self) -> list[str]:
-        return [keys.mail(self.lane.name, self.key), keys.state(self.lane.name, self.key), keys.due(self.lane.name)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from shared.lane.lane import Lane
 from shared.lane.lease import Waiting
 from shared.lane.wake import JOB_PREFIX
 from shared.redis_servers import CALL_TIMEOUT_SECONDS, Script, Server
+from shared.value import value
 
 FREE = Script.load(Path(__file__).parent / "free.lua")
 
@@ -28,7 +29,7 @@ class Freed(Enum):
     LEASED = 3
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class KeyState:
     """A key as Redis has it. Times are on Redis' clock; a lease with no time left has expired and waits to be found."""
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from shared import keys
 from shared.lane.lane import Lane
 from shared.lane.wake import JOB_PREFIX
 from shared.redis_servers import Script
+from shared.value import value
 
 STOP = Script.load(Path(__file__).parent / "stop.lua")
 CHANNEL_PREFIX = "rq:pubsub:"  # RQ's own channel of each worker
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Stop:
     """What a key was doing when it was asked to stop, and the mail that it had."""
 

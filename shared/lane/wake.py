@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -15,6 +14,7 @@ from rq.queue import Queue
 from shared import keys
 from shared.codec import Serializer
 from shared.ids import fresh_id
+from shared.value import value
 
 QUEUES = Queue.redis_queues_keys
 JOB_PREFIX = Job.redis_job_namespace_prefix
@@ -31,7 +31,7 @@ def stamp(at: datetime) -> str:
     return at.isoformat(timespec="microseconds")[:26] + "Z"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Running:
     """A started wake: what RQ calls a job, one execution of it, and the worker that has it."""
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import blake2b
 from typing import Protocol
 
 from shared.codec import encode_text
 from shared.messages import Entry, Source
 from shared.session_key import SessionKey
+from shared.value import value
 
 SIGNATURE = "import_"  # how the turn ids of imports begin: a session that carries one has not moved on since
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Row:
     """A row of a transcript, with the time it was written at."""
 
@@ -23,7 +24,7 @@ class Row:
     active: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Conversation:
     gateway: str
     ref: str  # its id there
@@ -53,7 +54,7 @@ class Conversation:
         return f"{SIGNATURE}{digest.hexdigest()}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Skipped:
     """What was not brought along, and why."""
 

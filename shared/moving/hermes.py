@@ -12,7 +12,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from shared.messages import CHAT_TYPES, Source
 from shared.moving.conversation import Conversation, Row, Skipped, once_current
 from shared.moving.old_keys import Sharing, read_key
 from shared.moving.rows import object_of, objects, row_of, time_of
+from shared.value import value
 
 GATEWAY = "hermes"
 PLATFORMS = frozenset(
@@ -66,7 +67,7 @@ TITLE_LIMIT = 100
 _TEXTS = ("content", "tool_call_id", "tool_calls", "tool_name", "reasoning", "reasoning_content", "role")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Entry:
     """A line of the index, or what a row of the database knows of its chat."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 
 from shared.errors import Malformed
 from shared.messages import CHAT_TYPES, Source
 from shared.session_key import SessionKey, seed_form
+from shared.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Sharing:
     """Who shares a conversation, as Keyturn's settings have it."""
 

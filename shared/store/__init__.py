@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shared.store.commits import Commits
 from shared.store.database import Database, Row, open_database, step
 from shared.store.dead import DeadLetters
 from shared.store.facts import Facts
@@ -22,6 +23,7 @@ class Store:
         self.database = database
         self.journal = Journal(database)
         self.transcript = Transcript(database, history_messages)
+        self.commit = Commits(database).commit
         self.facts = Facts(database)
         self.memory = Memory(database)
         self.owned = Owned(database)

@@ -8,10 +8,10 @@ common is found among them, and what is not found among them is rare enough to b
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 from shared.store.database import Database, Row, step
 from shared.store.grams import owner_gram
+from shared.value import value
 
 PAGE, PAGES = 100, 20  # SQLite: rows that have the grams
 LOOKS = (500, 4000, 8000)  # PostgreSQL: rows looked through; the last only where the words turn out to be common
@@ -21,7 +21,7 @@ COLLECTED = 1000
 LAST = 2**62
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Page:
     rows: list[Row]
     complete: bool = True  # False on the last page: there may be more that nobody looks at

@@ -3,27 +3,43 @@
 Both databases run the same files. A statement that depends on an earlier one says so in SQL, not in Python, so an
 operation is written once, costs one round trip, and is all or nothing. A statement whose first line begins with
 `-- [name]` gives what the later ones of its list select from as `{{name}}`: for SQLite, statement by statement, that is
-the subselect below; PostgreSQL gets the whole list as one statement in which the first is a common table expression.
+the subselect below; PostgreSQL gets the whole list as one statement of common table expressions.
+
+A list to write that ends with a query is answered by that alone. Rows that are returned one by one cost a busy process more
+than all the rest: each is a fight for the interpreter.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from shared.codec import storable
 from shared.errors import ConfigurationError
+from shared.value import value
 
 Row = dict[str, Any]
 _SQL = Path(__file__).parent / "sql"
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _GIVES = re.compile(r"-- \[([a-z]+)\]")
-_WORDS = {  # what each calls a function that both have
-    "sqlite": {"json_list": "json_group_array", "json_row": "json_array"},
-    "postgres": {"json_list": "json_agg", "json_row": "json_build_array"},
+_WHERE_OURS = "ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'"
+_WORDS = {  # what each calls a thing that both have; `each` gives the elements of a JSON list as `value`
+    "sqlite": {
+        "json_list": "json_group_array",
+        "json_row": "json_array",
+        "each": "json_each",
+        "where_ours": f"JOIN sessions AS ours {_WHERE_OURS}",
+        "parts": "outbox AS parts",
+    },
+    "postgres": {
+        "json_list": "json_agg",
+        "json_row": "json_build_array",
+        "each": "jsonb_array_elements",
+        "where_ours": f"JOIN ours {_WHERE_OURS}",
+        "parts": "parts",
+    },
 }
 _GIVEN = {
     "ours": "(SELECT version FROM sessions WHERE id = :session_id AND turn_id = :turn_id) AS ours",
@@ -47,7 +63,7 @@ _GIVEN = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Statement:
     """One .sql file. `body` has `:name` parameters and may have `{{…}}` in it."""
 
@@ -55,7 +71,15 @@ class Statement:
     body: str
     sqlite: str
     gives: str | None
-    returns: bool
+
+    @property
+    def returns(self) -> bool:
+        return "RETURNING" in self.body
+
+    @property
+    def asks(self) -> bool:
+        """It is a query."""
+        return self.body.startswith("SELECT")
 
     def for_postgres(self, place: Callable[[str], int]) -> str:
         """With PostgreSQL's own parameters, numbered by `place`; `{{name}}` is the name of an expression before it."""
@@ -77,13 +101,13 @@ def _load(path: Path) -> Statement:
     for name, subselect in _GIVEN.items():
         sqlite = sqlite.replace("{{" + name + "}}", subselect)
     sqlite = worded(sqlite, "sqlite")
-    return Statement(path.stem, body, sqlite, gives[1] if gives else None, "RETURNING" in body)
+    return Statement(path.stem, body, sqlite, gives[1] if gives else None)
 
 
 STATEMENTS = {path.stem: _load(path) for path in sorted(_SQL.glob("*.sql"))}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Step:
     """A statement with its values."""
 
@@ -109,7 +133,10 @@ class Database(Protocol):
     dialect: str  # sqlite or postgres: for the few statements that each has in its own words
 
     async def write(self, *steps: Step) -> list[list[Row]]:
-        """Run the steps in one transaction. It is durable when this returns; after an error, all or nothing of it is."""
+        """Run the steps in one transaction. It is durable when this returns; after an error, all or nothing of it is.
+
+        Gives the rows that each step returned, or, where the last is a query, its rows and nothing else.
+        """
 
     async def read(self, *steps: Step) -> list[list[Row]]:
         """Run queries beside the writers."""

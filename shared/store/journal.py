@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
 from shared.clock import now_ms
 from shared.errors import AlreadyDone, MailboxFull
 from shared.messages import Inbound
 from shared.store.database import Database, Row, step
+from shared.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Accepted:
     """Where the journal has an inbound. Not fresh: it was there before, perhaps already answered."""
 
@@ -22,7 +22,7 @@ class Accepted:
     fresh: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pending:
     """A journaled inbound that has not ended."""
 

@@ -8,7 +8,6 @@ which fails if the session has moved on or another try began: so each row is loo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import orjson
 
@@ -16,18 +15,19 @@ from shared.clock import now_ms
 from shared.codec import storable
 from shared.messages import Entry
 from shared.store.database import Database, step
+from shared.value import value
 
 TRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Note:
     id: int
     text: str
     created_at: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Quiet:
     """A session that nobody spoke in for some time."""
 
@@ -36,7 +36,7 @@ class Quiet:
     updated_at: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Due:
     """A session whose time to be looked at has come."""
 
@@ -45,7 +45,7 @@ class Due:
     due_at: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Standing:
     """A session that is to be looked at, as it was read."""
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from shared.value import value
 
 _HERE = Path(__file__).parent / "migrations"
 _DIALECT = {
@@ -19,7 +20,7 @@ _ONLY = re.compile(r"-- \[(\w+)\]")
 LEDGER = "CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, applied_at BIGINT NOT NULL)"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Migration:
     name: str
     statements: tuple[str, ...]

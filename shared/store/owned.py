@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shared.store.database import Database, Row, step
+from shared.value import value
 
 _WILD = str.maketrans({"!": "!!", "%": "!%", "_": "!_"})
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Listed:
     """A session as a list shows it."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +16,7 @@ from shared.clock import now_ms
 from shared.errors import AlreadyDone, ConfigurationError, Unavailable
 from shared.store.database import Row, Statement, Step, storable_steps
 from shared.store.migrations import LEDGER, migrations
+from shared.value import value
 
 POOL_SIZE = 8
 WAIT_SECONDS = 5.0
@@ -24,7 +24,13 @@ CALL_SECONDS = 35.0  # longer than the server lets a statement run: then it is t
 TRIES = 5  # of a transaction that lost a deadlock or a serialisation race
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, TimeoutError)
 _AWAY = (*_LOST, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)
-SAME_FOR_ALL = {"session_id", "session_key", "turn_id", "now"}  # in a list that hangs on its first statement, sent once
+SAME_FOR_ALL = {
+    "session_id",
+    "session_key",
+    "turn_id",
+    "now",
+    "turns",
+}  # in a list that hangs on its first statement, sent once
 _LOCK = 0x6B657974  # the advisory lock that keeps two migrations apart
 
 
@@ -140,7 +146,7 @@ class Postgres:
             return await _results(steps, cursors)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Query:
     """Text for PostgreSQL, and for each of its parameters the step and the name of its value."""
 
@@ -161,7 +167,8 @@ def _queries(steps: tuple[Step, ...]) -> list[tuple[bytes, list[Any]]]:
 
 @lru_cache(maxsize=256)
 def _composed(statements: tuple[Statement, ...]) -> _Query:
-    """One statement: the first as a common table expression that the others select from. It returns (step, id)."""
+    """One statement: each is a common table expression that the later ones may select from. It returns what a query at the
+    end asks for, or else (step, row)."""
     places: list[tuple[int, str]] = []
     known: dict[tuple[int, str] | str, int] = {}
 
@@ -175,15 +182,17 @@ def _composed(statements: tuple[Statement, ...]) -> _Query:
 
         return place
 
-    first = statements[0].gives
     if len(statements) == 1:
         return _Query(statements[0].for_postgres(placed(0)).encode(), tuple(places))
-    expressions, answers = [], [f"SELECT 0 AS step, CAST(NULL AS BIGINT) AS id FROM {first}"]
+    expressions, answers = [], []
     for n, statement in enumerate(statements):
-        name = first if n == 0 else f"step{n}"
-        expressions.append(f"{name} AS (\n{statement.for_postgres(placed(n))}\n)")
-        if n and statement.returns:
-            answers.append(f"SELECT {n}, id FROM {name}")
+        name, text = statement.gives or f"step{n}", statement.for_postgres(placed(n))
+        if statement.asks:
+            answers = [text]
+            break
+        expressions.append(f"{name} AS (\n{text}\n)")
+        if statement.returns:
+            answers.append(f"SELECT {n} AS step, to_jsonb({name}) AS row FROM {name}")
     return _Query(f"WITH {', '.join(expressions)}\n{' UNION ALL '.join(answers)}".encode(), tuple(places))
 
 
@@ -192,8 +201,10 @@ async def _results(steps: tuple[Step, ...], cursors: list[psycopg.AsyncCursor[Ro
     if len(cursors) == len(steps):
         return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
     rows: list[list[Row]] = [[] for _ in steps]
+    if steps[-1].statement.asks:
+        return [*rows[:-1], await cursors[0].fetchall()]
     for row in await cursors[0].fetchall():
-        rows[row["step"]].append(row)
+        rows[row["step"]].append(row["row"])
     return rows
 
 

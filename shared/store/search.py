@@ -11,12 +11,12 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from shared.errors import AlreadyDone
 from shared.store.candidates import candidates
 from shared.store.database import Database, Row, Step, step
 from shared.store.grams import folded, grams_for, grams_of, owner_gram
+from shared.value import value
 
 SESSIONS_AT_ONCE = 32  # as many transactions, which SQLite groups into one commit
 WRITES_AT_ONCE = 4  # PostgreSQL: the pool is the turns' first
@@ -27,7 +27,7 @@ BEFORE, AFTER = 40, 100  # characters of a snippet
 _TERM = re.compile(r"[\"“”„]([^\"“”„]*)[\"“”„]|(\S+)")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Hit:
     """A session where the words were found: its newest such row, and how many were seen."""
 
@@ -42,7 +42,7 @@ class Hit:
     rows: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Found:
     hits: tuple[Hit, ...]
     complete: bool = True  # False: older rows are not indexed yet, or the words are too common to look at all

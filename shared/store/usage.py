@@ -7,7 +7,6 @@ A turn's usage is written by the turn's own commit, so it is counted once and on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -15,15 +14,16 @@ from typing import Any
 from shared.clock import now_ms
 from shared.context.marks import USAGE
 from shared.messages import Entry
+from shared.store.change import Also
 from shared.store.database import Database, Row, step
-from shared.store.transcript import Also
+from shared.value import value
 
 NANO = 10**9
 EVER = ""  # before all days
 _COUNTS = ("requests", "input", "output", "cache_read", "cache_write", "total")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Spent:
     """What something cost. The cost is `estimated`, `unknown`, or `mixed`: then it is known of some requests only."""
 
@@ -44,7 +44,7 @@ class Spent:
         return cls(**counts, cost_usd=Decimal(int(row["cost_nano"] or 0)) / NANO, cost=status)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Whose:
     """Who pays: the session, its owner and the agent that answers there."""
 

@@ -1,6 +1,5 @@
-"""The agents that Keyturn's workers run under measurement: they write a line and answer with one short reply.
-
-That is more than an empty job of a peer does: the answer is two transcript rows, an outbox row and a wake for delivery.
+"""The agent that Keyturn's workers run under measurement: it notes its turn and answers with one short reply, or with
+nothing, as the empty job of a peer does. An answer is a transcript row, an outbox row and a wake for delivery more.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from shared.messages import Entry, Reply, Result, Turn
 from tests.bench.record import Record
 
 SLEEP_VARIABLE = "BENCH_TURN_SECONDS"
+SILENT_VARIABLE = "BENCH_SILENT"
 ANSWER = Result((Entry("assistant", "ok"),), (Reply("ok"),))
 
 
@@ -20,10 +20,11 @@ class RecordingAgent:
 
     def __init__(self) -> None:
         self._seconds = float(os.environ.get(SLEEP_VARIABLE, "0"))
+        self._answer = Result() if os.environ.get(SILENT_VARIABLE) == "1" else ANSWER
         self._record = Record.from_environment()
 
     async def run(self, turn: Turn) -> Result:
         if self._seconds:
             await asyncio.sleep(self._seconds)
         self._record.job(int(turn.session_key.rpartition(":c")[2]), int(turn.mail[0].text))
-        return ANSWER
+        return self._answer

@@ -18,7 +18,7 @@ from shared.codec import message_id
 from shared.messages import Inbound, Source
 from shared.pipeline import TURNS, Pipeline, open_pipeline
 from shared.settings import Settings
-from tests.bench.agent import SLEEP_VARIABLE
+from tests.bench.agent import SILENT_VARIABLE, SLEEP_VARIABLE
 from tests.bench.drain import Contest, Drained, drain
 from tests.bench.ground import Ground, environment
 from tests.bench.record import Watch
@@ -80,13 +80,14 @@ class Deployment:
         *,
         processes: int = 1,
         seconds: float = 0,
+        silent: bool = False,
         options: tuple[str, ...] = (),
         meanwhile: Callable[[Watch], None] | None = None,
     ) -> Drained:
-        """Let workers drain what waits. `seconds` is how long each turn sleeps."""
+        """Let workers drain what waits. `seconds` is how long each turn sleeps; a silent one answers nothing."""
         contest = Contest(
             command=(*WORK, *options),
-            env=self.environment(**{SLEEP_VARIABLE: str(seconds)}),
+            env=self.environment(**{SLEEP_VARIABLE: str(seconds), SILENT_VARIABLE: str(int(silent))}),
             messages=messages,
             processes=processes,
             idle=self.idle,

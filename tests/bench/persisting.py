@@ -18,7 +18,7 @@ from shared.ids import fresh_id
 from shared.messages import Entry, Mail
 from shared.pipeline import open_pipeline
 from shared.store import Store
-from shared.store.transcript import Ending, Proof
+from shared.store.change import Ending, Proof
 from tests.bench.agent import ANSWER
 from tests.bench.board import Sample
 from tests.bench.keyturn import an_inbound
@@ -46,7 +46,7 @@ async def _converse(store: Store, key: int, turns: int) -> None:
         entries = (Entry("user", inbound.text, inbound.id), *ANSWER.entries)
         proof = Proof(f"turn_{fresh_id()}", "bench", 1, now_ms(), now_ms())
         mail = (Mail(session.done_seq + 1, inbound),)
-        await store.transcript.commit(session, key_of(key), mail, entries, ANSWER.replies, Ending(), proof)
+        await store.commit(session, key_of(key), mail, entries, ANSWER.replies, Ending(), proof)
 
 
 if __name__ == "__main__":

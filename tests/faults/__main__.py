@@ -2,7 +2,7 @@
 
 `--long` is the run whose report is kept: 100,000 messages, 1,000 kills, 500 pauses, 50 restarts of Redis, 20 failovers,
 cuts of the append-only file, a minute without the database. `--scale 0.1` does a tenth of all that in a tenth of the time.
-It runs on PostgreSQL unless told otherwise: on SQLite a process that is paused inside a transaction keeps all the others
+Then it breaks one thing at a time, to see how soon things go on. It runs on PostgreSQL unless told otherwise: on SQLite a process that is paused inside a transaction keeps all the others
 from writing for as long, so that times of recovery say more of the pauses than of us.
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import uvloop
 
+from tests.faults.alone import ROUNDS, measure
 from tests.faults.databases import Disk, open_ground, small_disk
 from tests.faults.plan import Faults
 from tests.faults.report import as_page, write
@@ -65,7 +66,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--database", choices=("sqlite", "postgres"), default=None, help="sqlite; postgres for the long form"
     )
-    parser.add_argument("--long", action="store_true", help="the long form; about 25 minutes on two idle cores")
+    parser.add_argument("--long", action="store_true", help="the long form; about half an hour on two idle cores")
     parser.add_argument("--scale", type=float, default=1.0, help="so much of messages, faults and time")
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--keys", type=int, default=2_000)
@@ -186,9 +187,11 @@ def main() -> int:
         directory = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="keyturn-faults-")))
         disk = opened.enter_context(small_disk(trial.messages)) if trial.faults.full_disks else None
         outcome = uvloop.run(run(trial, database, directory, disk))
+        rounds = max(1, round(ROUNDS * given.scale))
+        alone = uvloop.run(measure(directory / "alone", database, seed, rounds)) if given.long else None
     if given.report is not None:
-        write(outcome, given.report)
-    print(as_page(outcome))
+        write(outcome, given.report, alone)
+    print(as_page(outcome, alone))
     return 0 if outcome.holds else 1
 
 

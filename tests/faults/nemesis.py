@@ -33,6 +33,7 @@ class Nemesis:
     done: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)  # what this machine does not permit
     redis_away: list[tuple[float, float]] = field(default_factory=list)  # when it went, when it answered again
+    away: list[tuple[float, float]] = field(default_factory=list)  # when Redis or the database could not be reached
     _later: set[asyncio.Task[None]] = field(default_factory=set)
     _failures: list[BaseException] = field(default_factory=list)
     _armed: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -165,18 +166,23 @@ class Nemesis:
     async def _on_line(self, name: str, kind: str, seconds: float) -> None:
         line = self.lines[name]
         async with self._troubled[name]:
+            went = time.monotonic()
             _TROUBLES[kind](line, self._rng)
             await asyncio.sleep(seconds)
             await line.heal()
             if kind == "half-open":
                 line.reset()  # the other end knows nothing of these connections any more
+            if name != "the callback":
+                self.away.append((went, time.monotonic()))
         self.done[f"{kind} to {name}"] += 1
 
     async def _outage(self, strike: Strike) -> None:
         async def outage() -> None:
             async with self._database:
+                went = time.monotonic()
                 async with self.ground.away():
                     await asyncio.sleep(strike.seconds)
+                self.away.append((went, time.monotonic()))
                 self.done[f"{self.ground.outage} for {strike.seconds:g} s"] += 1
 
         self._soon(outage())
@@ -189,8 +195,10 @@ class Nemesis:
 
         async def fill() -> None:
             async with self._writing:
+                went = time.monotonic()
                 with disk.full():
                     await asyncio.sleep(strike.seconds)
+                self.away.append((went, time.monotonic()))
                 self.done[f"disk full for {strike.seconds:g} s"] += 1
 
         self._soon(fill())

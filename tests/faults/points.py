@@ -18,7 +18,7 @@ OPERATIONS = frozenset(
         "lane.recover",
         "lane.requeue",
         "transcript.load",
-        "transcript.commit",
+        "store.commit",
         "outbox.sending",
         "outbox.sent",
         "sender.send",

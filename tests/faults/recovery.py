@@ -16,51 +16,59 @@ ENOUGH = 0.9
 CLOCK_WRONG_SECONDS = 30.0  # by so much the worker's wall clock cannot be late for its own commit
 
 
-def commits(evidence: Evidence) -> dict[str, list[tuple[float, int]]]:
-    """Each key's commits in order: when, on CLOCK_MONOTONIC, and at which attempt."""
+def commits(evidence: Evidence) -> dict[str, float]:
+    """When each turn was committed, on CLOCK_MONOTONIC."""
     wall_minus_monotonic = time.time() - time.monotonic()
-    ends = {note.turn: note for note in evidence.noted if note.event == "end"}
-    found: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    ends = {note.turn: note.at for note in evidence.noted if note.event == "end"}
+    found = {}
     for turn in evidence.turns:
-        at, end = turn["committed_at"] / 1000 - wall_minus_monotonic, ends.get(turn["id"])
-        if end is not None and abs(end.at - at) > CLOCK_WRONG_SECONDS:
-            at = end.at  # its worker's clock was stepped
-        found[turn["session_key"]].append((at, end.attempt if end is not None else 0))
-    return {key: sorted(times) for key, times in found.items()}
+        at = turn["committed_at"] / 1000 - wall_minus_monotonic
+        ended = ends.get(turn["id"], at)
+        found[turn["id"]] = ended if abs(ended - at) > CLOCK_WRONG_SECONDS else at  # its worker's clock was stepped
+    return found
 
 
-def after_kills(cluster: Cluster, evidence: Evidence) -> tuple[list[float], list[float]]:
-    """For every key whose turn a worker was running when it was killed: how long until its next commit.
+def after_kills(
+    cluster: Cluster, evidence: Evidence, away: Sequence[tuple[float, float]] = ()
+) -> tuple[list[float], list[float]]:
+    """For every message whose turn a worker was running when it was killed: how long until its commit.
 
-    All of them, and those of keys that lost no second worker while they waited.
+    All of them, and those that lost no second worker and waited for no server that was `away`. Not counted is what was
+    committed before: the worker had been paused, and ran a turn that another had taken over.
     """
-    made = commits(evidence)
-    every, once = [], []
+    at = commits(evidence)
+    done = {row["id"]: at[row["turn_id"]] for row in evidence.inbox if row["turn_id"] in at}
+    lost: dict[str, list[float]] = defaultdict(list)
     for life in (life for life in cluster.lives if life.member.role == "work" and life.status == -9):
-        for key in running_when_killed(life, evidence):
-            after = [(at, attempt) for at, attempt in made.get(key, []) if at > died(life)]
-            if after:
-                every.append(after[0][0] - died(life))
-                if after[0][1] <= 2:
-                    once.append(every[-1])
+        for message in running_when_killed(life, evidence):
+            if done.get(message, 0.0) > died(life):
+                lost[message].append(died(life))
+    every = [done[message] - death for message, deaths in lost.items() for death in deaths]
+    once = [
+        done[message] - deaths[0]
+        for message, deaths in lost.items()
+        if len(deaths) == 1 and not any(went < done[message] and deaths[0] < back for went, back in away)
+    ]
     return sorted(every), sorted(once)
 
 
-def after_child_crashes(evidence: Evidence) -> list[float]:
-    """For every turn that took its own process down, and nothing else: how long until the key's next attempt or commit."""
-    made = commits(evidence)
+def after_child_crashes(evidence: Evidence, away: Sequence[tuple[float, float]] = ()) -> list[float]:
+    """For every turn that took its own process down, and nothing else: how long until the message's next attempt."""
+    begins: dict[str, list[float]] = defaultdict(list)
+    for note in evidence.noted:
+        if note.event == "begin":
+            begins[note.message].append(note.at)
     times = []
     for crash in (note for note in evidence.noted if note.event == "crash" and note.pid != note.worker):
-        begins = [note.at for note in evidence.noted if note.key == crash.key and note.event == "begin"]
-        next_ones = [at for at in [*begins, *(at for at, _ in made.get(crash.key, []))] if at > crash.at]
-        if next_ones:
-            times.append(min(next_ones) - crash.at)
+        again = min((at for at in begins[crash.message] if at > crash.at), default=None)
+        if again is not None and not any(went < again and crash.at < back for went, back in away):
+            times.append(again - crash.at)
     return sorted(times)
 
 
 def back_to_speed(evidence: Evidence, redis_away: Sequence[tuple[float, float]], load_ends: float) -> list[float]:
     """After each return of Redis, while load lasted: how long until as much was committed per second as before, or nearly."""
-    times = sorted(at for key_times in commits(evidence).values() for at, _ in key_times)
+    times = sorted(commits(evidence).values())
 
     def rate(start: float, end: float) -> float:
         return (bisect_right(times, end) - bisect_left(times, start)) / (end - start)
@@ -80,14 +88,14 @@ def back_to_speed(evidence: Evidence, redis_away: Sequence[tuple[float, float]],
 
 def throughput(evidence: Evidence, start: float, end: float) -> float:
     """Commits per second between two times."""
-    times = [at for key_times in commits(evidence).values() for at, _ in key_times]
-    return sum(start <= at <= end for at in times) / (end - start)
+    return sum(start <= at <= end for at in commits(evidence).values()) / (end - start)
 
 
 def running_when_killed(life: Process, evidence: Evidence) -> set[str]:
+    """The messages whose turns it had begun and not ended."""
     mine = [note for note in evidence.noted if note.worker == life.pid and life.started_at <= note.at <= died(life)]
     over = {note.turn for note in mine if note.over}
-    return {note.key for note in mine if note.event == "begin" and note.turn not in over}
+    return {note.message for note in mine if note.event == "begin" and note.turn not in over}
 
 
 def died(life: Process) -> float:

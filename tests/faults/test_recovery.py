@@ -6,8 +6,6 @@ Each test is a deployment of real processes, as in test_faults.py.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,16 +13,12 @@ import pytest
 from tests.faults.checks import UNBROKEN, check
 from tests.faults.databases import ground_at, open_ground, small_disk
 from tests.faults.evidence import Evidence, Row, gather, query
-from tests.faults.load import Message, Senders
+from tests.faults.load import Message
 from tests.faults.plan import Faults
 from tests.faults.recovery import running_when_killed
+from tests.faults.staged import PATIENCE, begun, deployed, post, send
 from tests.faults.trial import Trial, quiescence, run_trial, stall_clock
-from tests.support.cluster import SECRET, Cluster, open_cluster, until
-from tests.support.platform import Platform, open_platform
-from tests.support.scripted import read_log
-from tests.support.valkeys import Valkeys
-
-PATIENCE = 60.0  # for things that take a moment; only a slow machine comes near it
+from tests.support.cluster import until
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
@@ -165,38 +159,6 @@ async def test_what_redis_lost_comes_back_though_the_clocks_of_the_deployment_di
             await quiescence(cluster, database_url, PATIENCE)
             await cluster.stop(worker)
         assert len(platform.callbacks) == 2 * len(sent)
-
-
-@asynccontextmanager
-async def deployed(
-    directory: Path, database_url: str, **settings: float | str
-) -> AsyncIterator[tuple[Cluster, Platform]]:
-    """A receiver and a housekeeper; workers are for the test to start."""
-    async with (
-        open_platform(SECRET) as platform,
-        open_cluster(directory, database_url, platform.url, Valkeys(directory / "valkey"), **settings) as cluster,
-    ):
-        await cluster.add("receive")
-        await cluster.add("housekeep")
-        yield cluster, platform
-
-
-async def send(cluster: Cluster, script: str, keys: int, names: str = "k") -> list[Message]:
-    """One message to each of so many keys, accepted."""
-    chats = [f"{names}{number}" for number in range(keys)]
-    return await post(cluster, [Message(chat, 1, f"n=1 {script}", 0.0) for chat in chats])
-
-
-async def post(cluster: Cluster, messages: list[Message]) -> list[Message]:
-    """These messages, accepted, each chat's in order."""
-    plan: dict[str, list[Message]] = {}
-    for message in messages:
-        plan.setdefault(message.chat, []).append(message)
-    return (await Senders(cluster.ports(), seed=0).post(plan)).accepted
-
-
-def begun(cluster: Cluster) -> int:
-    return sum(note.event == "begin" for note in read_log(cluster.turn_log))
 
 
 def own_attempts(id: str, evidence: Evidence) -> int:

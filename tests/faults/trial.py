@@ -97,9 +97,11 @@ class Outcome:
     faults: dict[str, int]
     skipped: dict[str, int]
     fired: list[tuple[str, str]]  # failpoints, each with what it did
-    recoveries: list[float]  # from a worker's death to the next commit of each key whose turn it ran
-    recoveries_once: list[float]  # the same, of keys that lost no second worker meanwhile
-    child_recoveries: list[float]  # from the death of a turn's own process to the key's next attempt
+    recoveries: list[float]  # from a worker's death to the commit of each message whose turn it ran
+    recoveries_once: list[float]  # the same, of those that lost no second worker meanwhile, while the servers answered
+    child_recoveries: list[
+        float
+    ]  # from the death of a turn's own process to the next attempt, while the servers answered
     speed_recoveries: list[float]  # from Redis' return to 90 % of the throughput before
     throughput: tuple[float, float]  # commits per second in the quiet before the faults and after them
     counters: dict[str, float]
@@ -155,7 +157,8 @@ async def run_trial(trial: Trial, directory: Path, ground: Ground, disk: Disk | 
         seconds = time.monotonic() - started
         evidence = gather(sent.accepted, ground.straight_url, platform, cluster, leases_forgotten=faults.forget_leases)
         quiet = trial.quiet_seconds
-        every, once = after_kills(cluster, evidence)
+        away = [*nemesis.away, *nemesis.redis_away]
+        every, once = after_kills(cluster, evidence, away)
         return Outcome(
             trial=trial,
             database=ground.kind,
@@ -167,7 +170,7 @@ async def run_trial(trial: Trial, directory: Path, ground: Ground, disk: Disk | 
             fired=nemesis.fired(),
             recoveries=every,
             recoveries_once=once,
-            child_recoveries=after_child_crashes(evidence),
+            child_recoveries=after_child_crashes(evidence, away),
             speed_recoveries=back_to_speed(evidence, nemesis.redis_away, load_ended),
             throughput=(
                 throughput(evidence, started + quiet / 4, started + quiet),

@@ -25,7 +25,7 @@ from shared.embedded import child
 from shared.errors import Superseded, Transient
 from shared.messages import Part, Receipt
 from shared.settings import Settings
-from shared.store.transcript import Ending, Proof
+from shared.store.change import Ending, Proof
 from tests.conftest import WEBHOOK_SECRET
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agent import FunctionAgent
@@ -236,7 +236,7 @@ async def test_a_released_key_goes_on_at_once_and_its_old_holder_commits_nothing
     await rig.run_turns()
     assert opened.mail is not None
     with pytest.raises(Superseded):
-        await rig.pipe.store.transcript.commit(
+        await rig.pipe.store.commit(
             opened.session, stale.key, (opened.mail,), (), (), Ending(), Proof("turn_stale", "zombie", 1, 0, 0)
         )
     assert await rig.transcript() == ["hello", "echo: hello"]

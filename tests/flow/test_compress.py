@@ -14,8 +14,8 @@ from shared.clock import now_ms
 from shared.context.compression import last_prompt_tokens
 from shared.errors import Superseded, Unavailable
 from shared.messages import Entry
+from shared.store.change import Change, Ending
 from shared.store.database import Row
-from shared.store.transcript import Change, Ending
 from tests.flow.test_commands import active_rows, say
 from tests.flow.test_context import system_of
 from tests.flow.test_llm import config
@@ -64,7 +64,7 @@ async def commit(rig: Rig, *rows: Entry, change: Change | None = None) -> None:
     """What another writer of the same session would do."""
     transcript = rig.pipe.store.transcript
     session, _ = await transcript.load(key_of(), "")
-    await transcript.commit(session, key_of(), (), rows, (), Ending(), proof(), *([change] if change else []))
+    await rig.pipe.store.commit(session, key_of(), (), rows, (), Ending(), proof(), *([change] if change else []))
 
 
 async def all_rows(rig: Rig) -> list[Row]:
@@ -323,5 +323,5 @@ async def test_a_commit_without_mail_is_fenced_like_any_other(rig: Rig) -> None:
     await seed(rig, 1)
     late = Change(facts={(stale.id, "summary"): "late"})
     with pytest.raises(Superseded):
-        await rig.pipe.store.transcript.commit(stale, key_of(), (), (), (), Ending(), proof(), late)
+        await rig.pipe.store.commit(stale, key_of(), (), (), (), Ending(), proof(), late)
     assert await facts(rig) == {}

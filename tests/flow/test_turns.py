@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.errors import Superseded
-from shared.store.transcript import Ending, Proof
+from shared.store.change import Ending, Proof
 from tests.support.pipe import Rig, key_of
 from workers.agent import FunctionAgent
 from workers.opening import open_mail
@@ -46,7 +46,7 @@ async def test_a_worker_that_lost_its_lease_commits_nothing(rig: Rig) -> None:
     await rig.run_turns()  # another worker takes over and answers
     assert opened.mail is not None
     with pytest.raises(Superseded):
-        await rig.pipe.store.transcript.commit(
+        await rig.pipe.store.commit(
             opened.session, stale.key, (opened.mail,), (), (), Ending(), Proof("turn_stale", "zombie", 1, 0, 0)
         )
     assert await rig.transcript() == ["hello", "echo: hello"]

@@ -10,10 +10,10 @@ from uuid import uuid4
 from shared.codec import encode_inbound
 from shared.messages import Entry, Inbound, Mail, Reply, Session
 from shared.store import Store
+from shared.store.change import Committed, Ending, Proof
 from shared.store.database import Row, Statement, Step
 from shared.store.journal import Accepted
 from shared.store.postgres import POOL_SIZE, Postgres
-from shared.store.transcript import Committed, Ending, Proof
 from tests.support.pipe import an_inbound, key_of
 
 TABLES = ("inbox", "routes", "sessions", "messages", "turns", "outbox", "dead")
@@ -52,12 +52,12 @@ async def commit(
     entries += [Entry("assistant", text) for text in replies]
     parts = [Reply(text) for text in replies]
     key = key_of(letters[-1].inbound.source.chat)
-    return await store.transcript.commit(session, key, letters, entries, parts, ending or Ending(), proof(turn_id))
+    return await store.commit(session, key, letters, entries, parts, ending or Ending(), proof(turn_id))
 
 
 def raw(sql: str, **values: Any) -> Step:
     """A step that is in no file, written with :names."""
-    return Step(Statement("test", sql, sql, None, "RETURNING" in sql), values)
+    return Step(Statement("test", sql, sql, None), values)
 
 
 async def crowd(store: Store) -> None:

@@ -13,7 +13,7 @@ from shared.context.history import window
 from shared.errors import AlreadyDone, Superseded, Unavailable
 from shared.messages import Entry, Mail, Reply
 from shared.store import Store, open_store
-from shared.store.transcript import Also, Change, Ending
+from shared.store.change import Change, Ending
 from tests.store.books import ask, commit, contents, load, mail, proof, raw, write
 from tests.support.pipe import an_inbound, key_of
 
@@ -23,7 +23,7 @@ async def say(store: Store, *rows: Entry, chat: str = "c1", change: Change | Non
     letter = await mail(store, chat=chat)
     session = await load(store, key_of(chat))
     about = (Ending(), proof(), change or Change())
-    await store.transcript.commit(session, key_of(chat), [letter], rows, [Reply("ok")], *about)
+    await store.commit(session, key_of(chat), [letter], rows, [Reply("ok")], *about)
 
 
 async def texts(store: Store, chat: str = "c1") -> list[str]:
@@ -98,12 +98,12 @@ async def test_N45_a_full_disk_in_the_middle_of_a_commit_leaves_what_was_there(t
     await write(store, f"PRAGMA max_page_count = {pages['page_count']}")
     rows = [Entry("user", "x" * 3000) for _ in range(400)]
     with pytest.raises(Unavailable):
-        await store.transcript.commit(session, key_of(), [letter], rows, [Reply("ok")], Ending(), proof())
+        await store.commit(session, key_of(), [letter], rows, [Reply("ok")], Ending(), proof())
     assert await contents(store) == before
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("keyturn.db")] == []
     await store.database.close()
     store = await open_store(f"sqlite:///{tmp_path}/keyturn.db", 10)  # the disk has room again
-    await store.transcript.commit(await load(store), key_of(), [letter], rows, [Reply("ok")], Ending(), proof())
+    await store.commit(await load(store), key_of(), [letter], rows, [Reply("ok")], Ending(), proof())
     await store.database.close()
 
 
@@ -189,11 +189,10 @@ async def test_N59_N60_N61_a_commit_that_breaks_off_leaves_no_half_turn(store: S
     """There are no checkpoints to repair: user row, calls and results are written by one commit, or none of them."""
     letter, session = await mail(store, "question"), await load(store)
     half = [Entry("user", "question"), Entry("assistant", "", data={"tool_calls": [{"id": "t", "name": "f"}]})]
-    # The last statement of the commit fails when the rows before it are written: the number 1 is taken by then.
-    taken = {"n": 1, "role": "user", "text": "again", "data": "{}", "inbound_id": None}
-    broken = Change(also=(Also("commit_message", taken),))
+    # A late statement of the commit fails when the rows before it are written: the next session has an id that is taken.
+    broken = Change(next_session_id=session.id)
     with pytest.raises(AlreadyDone):
-        await store.transcript.commit(session, key_of(), [letter], half, [Reply("ok")], Ending(), proof(), broken)
+        await store.commit(session, key_of(), [letter], half, [Reply("ok")], Ending(), proof(), broken)
     assert (await load(store)).history == () and await ask(store, "SELECT * FROM messages") == []
     found = await store.journal.find(letter.inbound.id)
     assert found is not None and found["state"] == "pending"  # so the next holder runs it again, once

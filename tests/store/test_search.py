@@ -8,9 +8,9 @@ import pytest
 
 from shared.messages import Entry, Mail, Reply, Session, Source
 from shared.store import Store
+from shared.store.change import Change, Ending
 from shared.store.grams import folded, grams_for, grams_of
 from shared.store.search import ROWS_AT_ONCE, TAIL, Found, snippet
-from shared.store.transcript import Change, Ending
 from tests.store.books import accept, ask, crowd, load, proof
 from tests.support.pipe import an_inbound, key_of
 
@@ -30,9 +30,7 @@ async def said(
     rows = [Entry("user", texts[0], inbound.id, data), *(Entry("assistant", text, data=data) for text in texts[1:])]
     session = await load(store, key_of(chat))
     change = change or Change()
-    committed = await store.transcript.commit(
-        session, key_of(chat), [letter], rows, [Reply("ok")], Ending(), proof(), change
-    )
+    committed = await store.commit(session, key_of(chat), [letter], rows, [Reply("ok")], Ending(), proof(), change)
     return committed.session
 
 

@@ -7,11 +7,11 @@ import importlib
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from shared.errors import ConfigurationError, Permanent
 from shared.messages import Entry, Reply, Result, Turn
+from shared.value import value
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -22,7 +22,7 @@ class Agent(Protocol):
         """Answer the mail. Raise Permanent where trying again cannot help; any other error is tried again."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """What a model said to one request, and what it cost (see `usage` in workers/agent/llm.py)."""
 

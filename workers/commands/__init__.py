@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 from shared.control import parse as parse
 from shared.messages import Entry, Inbound, Session
 from shared.pipeline import Pipeline
 from shared.store import Store
-from shared.store.transcript import NO_CHANGE, Change
+from shared.store.change import NO_CHANGE, Change
+from shared.value import value
 from workers.agent import Asks
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Call:
     """A command as somebody gave it, and the conversation it was given in."""
 
@@ -31,7 +31,7 @@ class Call:
         return self.pipe.store
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """Say this, and change the session so."""
 
@@ -39,7 +39,7 @@ class Answer:
     change: Change = NO_CHANGE
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Again:
     """Run a turn on these words, with this history."""
 
@@ -48,7 +48,7 @@ class Again:
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Command:
     name: str
     help: str

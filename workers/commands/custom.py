@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from shared.errors import ConfigurationError
 from shared.settings import CustomCommand, Settings
-from shared.store.transcript import NO_CHANGE
+from shared.store.change import NO_CHANGE
 from workers.commands import REGISTRY, Again, Answer, Call, Command
 
 

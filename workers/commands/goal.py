@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shared.context.runtime import GOAL, OBJECTIVE_LIMIT, OLD_GOAL, Goal, Status, goal_of
-from shared.store.transcript import Change
+from shared.store.change import Change
 from workers.commands import Answer, Call, Command, register
 
 _ENDS: dict[str, Status] = {"done": "completed", "completed": "completed", "blocked": "blocked", "resume": "active"}

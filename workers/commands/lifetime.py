@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from shared.ids import fresh_id
-from shared.store.transcript import Change
+from shared.store.change import Change
 from workers.commands import Answer, Call, Command, register
 
 TITLE_LIMIT = 100

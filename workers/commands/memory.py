@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared.context.marks import SENDER_ID, user_row
 from shared.context.memory import owner
 from shared.session_key import SessionKey
-from shared.store.transcript import Also, Change
+from shared.store.change import Also, Change
 from workers.commands import Answer, Call, Command, register
 
 LISTED = 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.store.transcript import Change
+from shared.store.change import Change
 from workers.commands import Again, Answer, Call, Command, register
 
 PREVIEW = 40

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared.session_key import agent_of
-from shared.store.transcript import Change
+from shared.store.change import Change
 from workers.commands import Answer, Call, Command, register
 from workers.context import MODEL
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.store.transcript import Change
+from shared.store.change import Change
 from workers.commands import Answer, Call, Command, register
 from workers.context import home_fact, homes
 

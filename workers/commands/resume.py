@@ -7,8 +7,8 @@ from shared.ids import fresh_id
 from shared.lane.session_lock import JOINED, joined
 from shared.owner import owner_of
 from shared.session_key import SessionKey
+from shared.store.change import Also, Change
 from shared.store.owned import Listed
-from shared.store.transcript import Also, Change
 from workers.commands import Answer, Call, Command, register
 from workers.commands.tiers import is_admin
 from workers.lifetime import RESUMED

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 
 from shared import log, metrics
@@ -19,12 +18,13 @@ from shared.lane import Lease
 from shared.messages import Part, Receipt
 from shared.pipeline import Pipeline
 from shared.settings import Settings
+from shared.value import value
 from workers.delivery import Idempotency, Sender
 
 AT_ONCE = 50  # parts read per look
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Courier:
     """What a worker process delivers with."""
 
@@ -77,7 +77,7 @@ async def _deliver(part: Part, courier: Courier) -> timedelta | None:
     if not await outbox.sending(part):
         return settings.lease  # another attempt began, by one that lost this lease: let it end before going on in order
     try:
-        with metrics.STAGE.labels("send").time():
+        with metrics.SECONDS["send"].time():
             reach("deliver.before_send")
             receipt = await sender.send(part)
             reach("deliver.after_send")

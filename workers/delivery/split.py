@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from shared.value import value
 
 _FENCE = re.compile(r" {0,3}(`{3,})[ \t]*([^\s`]{0,32})[^`\n]*")
 _CUTS = ("\n\n", "\n", " ")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Limit:
     """How much text a platform takes in one message, and how it counts: no character as less than one."""
 
@@ -68,7 +69,7 @@ def _closed(piece: str, fence: _Fence) -> str:
     return piece + (fence.closing if not piece.endswith("\n") else fence.closing.removeprefix("\n"))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Fence:
     """The code block that is open at some point of a text, if any."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import unquote
+
+from shared.value import value
 
 
 class Level(StrEnum):
@@ -14,7 +15,7 @@ class Level(StrEnum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Finding:
     check: str
     level: Level

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +16,7 @@ from shared.lane.wake import queue_key
 from shared.pipeline import CONTROL, DELIVERIES, TURNS, open_pipeline
 from shared.redis_servers import Server, Servers
 from shared.settings import Settings
+from shared.value import value
 
 LANES = (TURNS, DELIVERIES, CONTROL)
 ANSWER_SECONDS = 5.0
@@ -25,7 +25,7 @@ OVERDUE_SECONDS = 5.0  # a housekeeper looks twice a second
 AT_MOST = 500
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Worker:
     """A worker as RQ has it."""
 

@@ -16,8 +16,8 @@ from shared.clock import now_ms
 from shared.ids import fresh_id
 from shared.messages import Entry, Mail
 from shared.store import Store, open_store
+from shared.store.change import Ending, Proof
 from shared.store.database import Statement, Step
-from shared.store.transcript import Ending, Proof
 from tests.bench.agent import ANSWER
 from tests.bench.board import Sample, Variant
 from tests.bench.ground import Ground
@@ -109,7 +109,7 @@ async def _timed(store: Store, key: int, commit: bool) -> float:
         entries = (Entry("user", inbound.text, inbound.id), *ANSWER.entries)
         proof = Proof(f"turn_{fresh_id()}", "bench", 1, now_ms(), now_ms())
         mail = (Mail(session.done_seq + 1, inbound, journaled=False),)
-        await store.transcript.commit(session, key_of(key), mail, entries, ANSWER.replies, Ending(), proof)
+        await store.commit(session, key_of(key), mail, entries, ANSWER.replies, Ending(), proof)
     return 1000 * (time.perf_counter() - begun)
 
 
@@ -127,4 +127,4 @@ async def _fill(url: str, kind: str, ranges: Sequence[tuple[int, int, int]]) -> 
 
 
 async def _run(store: Store, sql: str) -> None:
-    await store.database.write(Step(Statement("fill", sql, sql, None, False), {}))
+    await store.database.write(Step(Statement("fill", sql, sql, None), {}))

@@ -97,6 +97,6 @@ async def _index(url: str) -> None:
         while await store.search.index():
             pass
         analyse = "ANALYZE"  # as PostgreSQL does by itself after a while
-        await store.database.write(Step(Statement("analyse", analyse, analyse, None, False), {}))
+        await store.database.write(Step(Statement("analyse", analyse, analyse, None), {}))
     finally:
         await store.database.close()

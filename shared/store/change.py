@@ -1,0 +1,65 @@
+"""What a commit is told and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from shared.messages import Session, State
+from shared.value import value
+
+
+@value
+class Ending:
+    """How mail ends: its recorded state and, for a dead letter, why."""
+
+    state: State = State.ANSWERED
+    reason: str | None = None
+    detail: str = ""
+
+
+@value
+class Also:
+    """A further statement of a commit. It hangs on `{{ours}}`, knows the session's and the turn's ids, key and time, and
+    must not change the session's own row: PostgreSQL gets the commit as one statement, and that changes a row once."""
+
+    name: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@value
+class Change:
+    """What a commit does to the session besides adding rows."""
+
+    title: str | None = None
+    inactive_from: int | None = None  # rows from here to the last one loaded leave the conversation, and stay on disk
+    next_session_id: str | None = None  # this session ends, and the key talks to a new one
+    end_reason: str | None = None
+    switch_to: str | None = None  # the key talks to this session from now on, which is there already
+    facts: Mapping[tuple[str, str], str | None] = field(default_factory=dict)  # (scope, name) -> value; None forgets
+    also: tuple[Also, ...] = ()  # statements of a feature's own
+
+
+NO_CHANGE = Change()
+
+
+@value
+class Proof:
+    """Who ran the turn, and when: what a trace shows."""
+
+    turn_id: str
+    worker: str
+    attempts: int
+    claimed_at: int
+    started_at: int
+
+
+@value
+class Committed:
+    """The session as it stands now, and the outbox rows to publish."""
+
+    session: Session
+    destination: str
+    outbox: tuple[int, ...]
+    changed: bool = False  # more than rows were added: read the session again before the next turn

@@ -1,0 +1,263 @@
+"""The commit of a turn: the guarantee.
+
+It compares and sets the session's version, and every other row of it is written only if that succeeded, in one
+transaction. Whoever loses the race leaves no trace. Commits that wait for the database together are written together:
+each statement gets the rows of all of them as one JSON list, so a crowd of turns costs little more than a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from shared.clock import now_ms
+from shared.codec import encode_inbound, encode_text, storable
+from shared.control import conversation_of, is_control_key
+from shared.errors import Superseded, Unavailable
+from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, State
+from shared.owner import owner_of
+from shared.session_key import SessionKey
+from shared.store.change import NO_CHANGE, Change, Committed, Ending, Proof
+from shared.store.database import Database, Row, Step, step
+from shared.together import Together
+
+AT_ONCE = 256  # commits that are written together at most
+_STATEMENTS = {  # and the list of rows that each of them is given; the compare-and-set stands before them
+    "commit_routes": "turns",
+    "commit_inbox": "ended",
+    "commit_unjournaled": "unjournaled",
+    "commit_messages": "messages",
+    "commit_turns": "turns",
+    "commit_outbox": "outbox",
+}
+
+
+@dataclass(slots=True)
+class _Commit:
+    session_key: str
+    turn_id: str
+    fresh: bool  # its session is not there yet
+    rows: Mapping[str, bytes]  # by list: JSON, comma-separated
+    also: list[Step] = field(default_factory=list)  # that no other commit shares
+
+
+class Commits:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._first = Together(
+            self._write, AT_ONCE
+        )  # of new sessions, and of those that are there: a statement for each
+        self._further = Together(self._write, AT_ONCE)
+
+    async def commit(
+        self,
+        session: Session,
+        session_key: str,
+        mail: Sequence[Mail],
+        entries: Sequence[Entry],
+        replies: Sequence[Reply],
+        ending: Ending,
+        proof: Proof,
+        change: Change = NO_CHANGE,
+    ) -> Committed:
+        """End the mail, add the rows and the replies: all of it, or Superseded and none. AlreadyDone for known mail."""
+        now = now_ms()
+        stamp = {"session_id": session.id, "turn_id": proof.turn_id, "now": now}
+        keyed = {**stamp, "session_key": session_key}
+        settled = {"state": ending.state.value, "reason": ending.reason, "attempts": proof.attempts}
+        journaled = [m for m in mail if m.journaled]
+        done_seq = max((m.seq for m in journaled), default=0)
+        owner = session.owner
+        if owner is None or change.next_session_id is not None:  # a session begins, or is older than owners
+            owner = _owner(session_key, mail) or owner
+        turn = {
+            **keyed,
+            "version": session.version,
+            "added": len(entries),
+            "title": change.title,
+            "ended_at": now if change.next_session_id or change.end_reason else None,
+            "end_reason": change.end_reason,
+            "owner": owner,
+            "done_seq": done_seq,
+            "talks_to": change.next_session_id or change.switch_to or session.id,
+            "outcome": ending.state.value,
+            "attempts": proof.attempts,
+            "worker": proof.worker,
+            "claimed_at": proof.claimed_at,
+            "started_at": proof.started_at,
+        }
+        destination, parts = _parts(mail, replies, keyed)
+        rows: dict[str, list[Row]] = {
+            "turns": [turn],
+            "ended": [{**stamp, **settled, "id": m.inbound.id} for m in journaled],
+            "unjournaled": [_unjournaled(m, settled, keyed) for m in mail if not m.journaled],
+            "messages": [_message(n, entry, stamp) for n, entry in enumerate(entries, session.message_count + 1)],
+            "outbox": parts,
+        }
+        also = _also(session, mail, len(entries), ending, proof, change, owner, keyed)
+        lists = {name: _json(found) for name, found in rows.items() if found}
+        commit = _Commit(session_key, proof.turn_id, session.version == 0, lists, also)
+        outbox = await (self._alone(commit) if also else (self._first if commit.fresh else self._further).call(commit))
+        moved = Session(
+            session.id,
+            session.version + 1,
+            session.message_count + len(entries),
+            max(session.done_seq, done_seq),
+            session.history.and_then(entries),
+            now,
+            session.facts,
+            owner,
+        )
+        changed = change is not NO_CHANGE and replace(change, title=None) != NO_CHANGE  # no turn reads the title
+        return Committed(moved, destination, outbox, changed)
+
+    async def _write(self, commits: Sequence[_Commit]) -> list[tuple[int, ...] | BaseException]:
+        """For each its outbox rows, or Superseded. They are all of new sessions or all of others."""
+        lists = {name: _joined(commits, name) for name in ("turns", *_STATEMENTS.values())}
+        turns = lists["turns"]
+        steps = [step("commit_new_sessions" if commits[0].fresh else "commit_sessions", turns=turns)]
+        steps += (step(name, **{given: lists[given]}) for name, given in _STATEMENTS.items())
+        for commit in commits:
+            steps += commit.also
+        try:
+            *_, [outcome] = await self._database.write(*steps, step("commit_outcome", turns=turns))
+        except Unavailable:
+            raise
+        except Exception:
+            if len(commits) == 1:
+                raise
+            # One of them cannot be kept; the others have nothing to do with it.
+            return await asyncio.gather(*map(self._alone, commits), return_exceptions=True)
+        parts: dict[str, list[int]] = {}
+        for turn_id, part in orjson.loads(outcome["won"] or "[]"):
+            parts.setdefault(turn_id, []).extend([part] if part is not None else [])
+        return [
+            tuple(sorted(parts[commit.turn_id])) if commit.turn_id in parts else Superseded(commit.session_key)
+            for commit in commits
+        ]
+
+    async def _alone(self, commit: _Commit) -> tuple[int, ...]:
+        [answer] = await self._write([commit])
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def _joined(commits: Sequence[_Commit], name: str) -> str:
+    """The rows of all the commits in one list."""
+    return f"[{b','.join([commit.rows[name] for commit in commits if name in commit.rows]).decode()}]"
+
+
+def _json(rows: list[Row]) -> bytes:
+    """The rows, without characters that some database cannot keep."""
+    try:
+        text = orjson.dumps(rows)
+        if b"\\u0000" not in text:
+            return text[1:-1]
+    except orjson.JSONEncodeError:
+        pass
+    kept = [{name: storable(v) if isinstance(v, str) else v for name, v in row.items()} for row in rows]
+    return orjson.dumps(kept)[1:-1]
+
+
+def _owner(session_key: str, mail: Sequence[Mail]) -> str | None:
+    """Whose a session is that begins with this mail. Control messages are no conversation of anybody's."""
+    if not mail or is_control_key(session_key):
+        return None
+    return owner_of(SessionKey.parse(session_key), mail[-1].inbound.source)
+
+
+def _message(n: int, entry: Entry, stamp: Mapping[str, Any]) -> Row:
+    data = encode_text(entry.data) if entry.data else "{}"
+    return {**stamp, "n": n, "role": entry.role, "text": entry.text, "data": data, "inbound_id": entry.inbound_id}
+
+
+def _unjournaled(mail: Mail, settled: Mapping[str, Any], keyed: Mapping[str, Any]) -> Row:
+    inbound = mail.inbound
+    return {
+        **keyed,
+        **settled,
+        "id": inbound.id,
+        "event_id": inbound.event_id,
+        "platform": inbound.source.platform,
+        "seq": mail.seq,
+        "payload": (mail.payload or encode_inbound(inbound)).decode(),
+        "received_at": inbound.received_at,
+    }
+
+
+def _parts(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str, Any]) -> tuple[str, list[Row]]:
+    """One outbox row per part. Replies go where the last of the mail came from; a commit without mail has none."""
+    if not mail:
+        return "", []
+    source, answers = mail[-1].inbound.source, mail[-1].inbound.message
+    destination = str(Destination(source.platform, source.account, source.chat))
+    in_reply_to = [m.inbound.event_id for m in mail]
+    rows = []
+    for ordinal, reply in enumerate(replies, 1):
+        payload = {
+            "source": source,
+            "in_reply_to": in_reply_to,
+            "part": ordinal,
+            "parts": len(replies),
+            "text": storable(reply.text),
+            "media": reply.media,
+            "answers": answers,
+        }
+        row = {
+            "idempotency_key": f"out_{keyed['turn_id']}_{ordinal}",
+            "ordinal": ordinal,
+            "payload": encode_text(payload),
+            "conversation": conversation_of(keyed["session_key"]),
+            "destination": destination,
+            "platform": source.platform,
+        }
+        rows.append({**keyed, **row})
+    return destination, rows
+
+
+def _also(
+    session: Session,
+    mail: Sequence[Mail],
+    added: int,
+    ending: Ending,
+    proof: Proof,
+    change: Change,
+    owner: str | None,
+    keyed: Mapping[str, Any],
+) -> list[Step]:
+    """What only some commits do."""
+    steps: list[Step] = []
+    facts = dict(change.facts)
+    if ending.state is State.DEAD:
+        steps += (_dead(m.inbound, ending, proof, keyed) for m in mail)
+    if change is NO_CHANGE:
+        return steps
+    talks_to = change.next_session_id or change.switch_to or session.id
+    if talks_to != session.id and (left := f"joined:{keyed['session_key']}") in session.facts:
+        facts[session.id, left] = None
+    if change.next_session_id is not None:
+        steps.append(step("commit_next_session", next_session_id=change.next_session_id, owner=owner, **keyed))
+        steps.append(step("commit_flush", row_count=session.message_count + added, **keyed))
+    if change.inactive_from is not None:
+        rows = {"from_n": change.inactive_from, "to_n": session.message_count}
+        steps.append(step("commit_inactive", **rows, **keyed))
+    for (scope, name), value in facts.items():
+        fact = {"scope": scope, "name": name}
+        steps.append(
+            step("commit_no_fact", **fact, **keyed)
+            if value is None
+            else step("commit_fact", value=storable(value), **fact, **keyed)
+        )
+    steps += (step(also.name, **also.values, **keyed) for also in change.also)
+    return steps
+
+
+def _dead(inbound: Inbound, ending: Ending, proof: Proof, keyed: Mapping[str, Any]) -> Step:
+    payload = encode_inbound(inbound).decode()
+    about = {"reason": ending.reason or "failed", "detail": storable(ending.detail), "attempts": proof.attempts}
+    return step("commit_dead", id=inbound.id, payload=payload, **about, **keyed)
