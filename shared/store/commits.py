@@ -132,9 +132,9 @@ class Commits:
                 raise
             # One of them cannot be kept; the others have nothing to do with it.
             return await asyncio.gather(*map(self._alone, commits), return_exceptions=True)
-        parts: dict[str, list[int]] = {}
-        for turn_id, part in orjson.loads(outcome["won"] or "[]"):
-            parts.setdefault(turn_id, []).extend([part] if part is not None else [])
+        parts: dict[str, list[int]] = {turn_id: [] for turn_id in orjson.loads(outcome["won"] or "[]")}
+        for turn_id, part in orjson.loads(outcome["parts"] or "[]"):
+            parts[turn_id].append(part)
         return [
             tuple(sorted(parts[commit.turn_id])) if commit.turn_id in parts else Superseded(commit.session_key)
             for commit in commits

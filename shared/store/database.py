@@ -31,14 +31,16 @@ _WORDS = {  # what each calls a thing that both have; `each` gives the elements 
         "json_row": "json_array",
         "each": "json_each",
         "where_ours": f"JOIN sessions AS ours {_WHERE_OURS}",
-        "parts": "outbox AS parts",
+        "all_ours": f"json_each(:turns) JOIN sessions AS ours {_WHERE_OURS}",
+        "all_parts": "json_each(:turns) JOIN outbox AS parts ON parts.turn_id = value ->> 'turn_id'",
     },
     "postgres": {
         "json_list": "json_agg",
         "json_row": "json_build_array",
         "each": "jsonb_array_elements",
         "where_ours": f"JOIN ours {_WHERE_OURS}",
-        "parts": "parts",
+        "all_ours": "ours",
+        "all_parts": "parts",
     },
 }
 _GIVEN = {

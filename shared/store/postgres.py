@@ -24,6 +24,14 @@ CALL_SECONDS = 35.0  # longer than the server lets a statement run: then it is t
 TRIES = 5  # of a transaction that lost a deadlock or a serialisation race
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, TimeoutError)
 _AWAY = (*_LOST, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)
+_OPTIONS = {
+    "lock_timeout": "10s",
+    "statement_timeout": "30s",
+    "idle_in_transaction_session_timeout": "30s",
+    # Each statement has its index. A plan that was made while a table was small must not read all of it when it is large.
+    "enable_seqscan": "off",
+    "enable_mergejoin": "off",
+}
 SAME_FOR_ALL = {
     "session_id",
     "session_key",
@@ -62,7 +70,7 @@ class Postgres:
                 "keepalives_count": 3,
                 "tcp_user_timeout": 10_000,
                 "application_name": "keyturn",
-                "options": "-c lock_timeout=10s -c statement_timeout=30s -c idle_in_transaction_session_timeout=30s",
+                "options": " ".join(f"-c {name}={value}" for name, value in _OPTIONS.items()),
             },
             open=False,
         )

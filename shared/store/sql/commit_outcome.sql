@@ -1,3 +1,3 @@
--- Which turns won, each with the numbers of its parts: [turn, part], and null for a turn without any.
-SELECT CAST({{json_list}}({{json_row}}(value ->> 'turn_id', parts.id)) AS TEXT) AS won
-FROM {{each}}(:turns) {{where_ours}} LEFT JOIN {{parts}} ON parts.turn_id = value ->> 'turn_id'
+-- Which turns won, and what numbers their parts have: lists of turns and of [turn, part].
+SELECT (SELECT CAST({{json_list}}(ours.turn_id) AS TEXT) FROM {{all_ours}}) AS won,
+       (SELECT CAST({{json_list}}({{json_row}}(parts.turn_id, parts.id)) AS TEXT) FROM {{all_parts}}) AS parts
