@@ -27,6 +27,7 @@ from tests.support.platform import no_trouble, random_trouble
 
 REPORT = Path(__file__).parent / "REPORT.md"
 POISON = ("raise", "refuse", "hang", "crash")
+SOAK_RATE = 15  # messages per second
 MISHAPS = ("hang=1", "crash=2", "raise=1")
 
 LONG = Trial(
@@ -67,6 +68,7 @@ def arguments() -> argparse.Namespace:
         "--database", choices=("sqlite", "postgres"), default=None, help="sqlite; postgres for the long form"
     )
     parser.add_argument("--long", action="store_true", help="the long form; about half an hour on two idle cores")
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="a calmer mix for so long; tells what grows")
     parser.add_argument("--scale", type=float, default=1.0, help="so much of messages, faults and time")
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--keys", type=int, default=2_000)
@@ -138,6 +140,35 @@ def short_form(given: argparse.Namespace) -> Trial:
     )
 
 
+def soak_form(seconds: float) -> Trial:
+    """Few enough deaths that processes live long enough to grow; of everything else some, all the time."""
+    minutes = max(1, round(seconds / 60))
+    faults = Faults(
+        kills=max(1, minutes // 4),
+        pauses=minutes,
+        flushes=max(1, minutes // 20),
+        restarts=max(1, minutes // 6),
+        failovers=max(1, minutes // 12),
+        network=minutes,
+        outages=(10.0,) * max(1, minutes // 20),
+        storms=max(1, minutes // 10),
+        clock_steps=max(1, minutes // 10),
+    )
+    return Trial(
+        seed=0,
+        messages=int(seconds * SOAK_RATE),
+        keys=max(100, int(seconds)),
+        seconds=seconds,
+        quiet_seconds=min(60.0, seconds / 10),
+        zipf=0.8,
+        faults=faults,
+        mishaps=MISHAPS,
+        mishap_share=0.002,
+        housekeepers=2,
+        sample_seconds=max(1.0, seconds / 360),
+    )
+
+
 def scaled(trial: Trial, scale: float) -> Trial:
     """So much of it. What happens only a few times still happens once; lengths of time that are faults shrink as well."""
     faults, shrink = trial.faults, min(scale, 1.0)
@@ -177,10 +208,10 @@ async def run(trial: Trial, database: str, directory: Path, disk: Disk | None) -
 
 def main() -> int:
     given = arguments()
-    database = given.database or ("postgres" if given.long else "sqlite")
+    database = given.database or ("postgres" if given.long or given.soak else "sqlite")
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**6)
     trouble = random_trouble(seed, given.trouble) if given.trouble else no_trouble
-    form = LONG if given.long else short_form(given)
+    form = LONG if given.long else soak_form(given.soak * 60) if given.soak else short_form(given)
     trial = replace(scaled(form, given.scale) if given.scale != 1 else form, seed=seed, trouble=trouble)
     print(f"seed {seed}, {database}, about {trial.seconds:.0f} s of load", file=sys.stderr)
     with ExitStack() as opened:

@@ -17,6 +17,7 @@ from shared import VERSION
 from shared.embedded import valkey
 from tests.faults.alone import BACKOFF_SECONDS, HEARTBEAT_SECONDS, LEASE_SECONDS, Alone
 from tests.faults.checks import CHECKS
+from tests.faults.growth import Slope
 from tests.faults.points import POINTS
 from tests.faults.trial import Outcome
 
@@ -54,6 +55,7 @@ def as_json(outcome: Outcome, alone: Alone | None = None) -> dict[str, Any]:
         if alone
         else None,
         "commits_per_second": {"before": round(before, 1), "after": round(after, 1)},
+        "growth": {what: asdict(slope) for what, slope in outcome.growth.items()},
         "counters": outcome.counters,
         "seconds": round(outcome.seconds, 2),
         "longest_stall_seconds": round(outcome.stall_seconds, 3),
@@ -101,6 +103,7 @@ def as_page(outcome: Outcome, alone: Alone | None = None) -> str:
         f"| Redis answers again | 90 % of the throughput before | {_times(told['redis_return_to_90_percent_seconds'])} |",
         "",
         *(_alone(told["one_fault_at_a_time_seconds"]) if alone is not None else ()),
+        *(_growth(outcome.growth) if outcome.growth else ()),
         f"Commits per second: {_speeds(told['commits_per_second'])}. Longest stall of the machine: {told['longest_stall_seconds']} s.",
         f"Sends: {_counts(told['sends'])}.",
         f"Counters: {_counts(told['counters'])}.",
@@ -122,6 +125,22 @@ def _alone(told: dict[str, dict[str, float]]) -> list[str]:
         f"| SIGKILL of a worker | commit of each message it was running | {_times(told['kills'])} | p99 ≤ 15 s |",
         f"| death of a turn's own process | the next attempt | {_times(told['child_crashes'])} | p99 ≤ 1 s |",
         f"| Redis answers again | 90 % of the throughput before | {_times(told['redis_returns'])} | ≤ 5 s |",
+        "",
+    ]
+
+
+def _growth(slopes: dict[str, Slope]) -> list[str]:
+    return [
+        "## Growth",
+        "",
+        "A straight line through the samples; of processes the life that grew most, after its first minute.",
+        "",
+        "| what | per 1,000 messages | least | most | samples |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {what} | {s.per_thousand:+.3g} | {s.least:.4g} | {s.most:.4g} | {s.samples} |"
+            for what, s in slopes.items()
+        ),
         "",
     ]
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from tests.faults.checks import check
 from tests.faults.databases import Disk, Ground, through
 from tests.faults.evidence import Evidence, gather, residue, stuck, waiting
+from tests.faults.growth import Growth, Slope
 from tests.faults.load import Plan, Senders, Sent
 from tests.faults.nemesis import Nemesis
 from tests.faults.plan import NO_FAULTS, Faults, plan_strikes
@@ -51,6 +52,8 @@ class Trial:
     trouble: Trouble = no_trouble
     lease_seconds: float = 2.0
     settings: dict[str, float | str] = field(default_factory=dict)
+    sleep_ms: int = 20  # a turn takes up to so long
+    sample_seconds: float = 0.0  # between looks at what grows; 0: none
 
     def all_settings(self) -> dict[str, float | str]:
         """Short times, so that a fault costs seconds; attempts enough that only poison, not bad luck, uses them up."""
@@ -77,6 +80,7 @@ class Trial:
             self.keys,
             seconds=self.seconds,
             zipf=self.zipf,
+            sleep_ms=self.sleep_ms,
             poison=self.poison,
             poison_share=self.poison_share,
             mishaps=self.mishaps,
@@ -106,6 +110,7 @@ class Outcome:
     throughput: tuple[float, float]  # commits per second in the quiet before the faults and after them
     counters: dict[str, float]
     seconds: float
+    growth: dict[str, Slope]
     stall_seconds: float  # the longest time that this machine did not let us run
 
     @property
@@ -139,6 +144,10 @@ async def run_trial(trial: Trial, directory: Path, ground: Ground, disk: Disk | 
             open_cluster(directory, ground.url, callback_url, valkeys, **settings)
         )
         stall = await opened.enter_async_context(stall_clock())
+        growth = Growth(cluster, ground.straight_url, trial.sample_seconds)
+        if trial.sample_seconds:
+            sampling = asyncio.create_task(growth.watch())
+            opened.callback(sampling.cancel)
         await cluster.add("receive", trial.receivers)
         await cluster.add("work", trial.workers)
         await cluster.add("housekeep", trial.housekeepers)
@@ -180,6 +189,7 @@ async def run_trial(trial: Trial, directory: Path, ground: Ground, disk: Disk | 
             else (0.0, 0.0),
             counters={name: cluster.metric(f"keyturn_{name}_total") for name in COUNTED},
             seconds=seconds,
+            growth=growth.slopes(),
             stall_seconds=stall.longest,
         )
 
