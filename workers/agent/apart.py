@@ -1,19 +1,17 @@
 """Runs turns apart: each in a process of its own, so that one that brings its process down hurts no other.
 
-A nursery process (workers/agent/nursery.py) has the agent loaded and forks for each connection to its socket. A connection
-is a turn: the turn goes in, the result comes out, and a connection that ends without one means that the process died.
+A nursery process (workers/agent/nursery.py) has the agent loaded and forks for each connection that it is handed. A
+connection is a turn: the turn goes in, the result comes out, and one that ends without a result means that the process died.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
+import socket
 import subprocess
 import sys
-import tempfile
 from datetime import timedelta
-from pathlib import Path
 
 import orjson
 
@@ -36,8 +34,8 @@ class Apart:
         self._timeout_seconds = timeout_seconds
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._starting = asyncio.Lock()
-        self._directory: str | None = None
         self._nursery: subprocess.Popen[bytes] | None = None
+        self._line: socket.socket | None = None  # to the nursery, which ends when this one does
 
     async def run(self, turn: Turn) -> Result:
         """As the agent does, with a deadline from when its process is there; Crashed when that died."""
@@ -64,31 +62,34 @@ class Apart:
         raise Transient(outcome["error"])
 
     def close(self) -> None:
+        if self._line is not None:
+            self._line.close()
         if self._nursery is not None:
             child.stop(self._nursery, signal.SIGTERM, 2)
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with self._starting:
             if self._nursery is None or self._nursery.poll() is not None:
                 await self._start()
-        assert self._directory is not None
+        assert self._line is not None
+        ours, theirs = socket.socketpair()
         try:
-            return await asyncio.open_unix_connection(f"{self._directory}/socket")
+            with theirs:
+                socket.send_fds(self._line, [b"a turn"], [theirs.fileno()])
+            return await asyncio.open_unix_connection(sock=ours)
         except OSError as error:
+            ours.close()
             raise Transient(f"the nursery does not answer: {type(error).__name__}") from None
 
     async def _start(self) -> None:
-        if self._directory is None:
-            self._directory = tempfile.mkdtemp(prefix="keyturn-")  # only this user can enter it
-        socket = Path(self._directory) / "socket"
-        socket.unlink(missing_ok=True)
-        told = [str(socket), self._agent, str(self._timeout_seconds), self._name]
+        if self._line is not None:
+            self._line.close()
+        self._line, theirs = socket.socketpair()
+        self._line.setblocking(False)
+        told = [str(theirs.fileno()), self._agent, str(self._timeout_seconds), self._name]
         command = [sys.executable, "-m", "workers.agent.nursery", *told]
-        self._nursery = child.start(command, stdin=subprocess.DEVNULL)
+        with theirs:
+            self._nursery = child.start(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
         async with asyncio.timeout(START_SECONDS):
-            while not socket.exists():
-                if self._nursery.poll() is not None:
-                    raise Transient("the nursery did not start")
-                await asyncio.sleep(0.01)
+            if not await asyncio.get_running_loop().sock_recv(self._line, 1):
+                raise Transient("the nursery did not start")

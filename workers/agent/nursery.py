@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
@@ -26,32 +24,26 @@ if TYPE_CHECKING:
 LATE_SECONDS = 5  # past the turn's own deadline, a process that does not listen any more is killed
 
 
-def main(path: str, agent_name: str, timeout_seconds: float, name: str) -> None:
-    """Listen, fork, and leave the rest to the child. The socket appears when the agent is loaded."""
+def main(descriptor: int, agent_name: str, timeout_seconds: float, name: str) -> None:
+    """Take connections from the worker, fork, and leave the rest to the child; until the worker is gone."""
     sys.path.insert(0, os.getcwd())
+    line = socket.socket(fileno=descriptor)
     agent = resolve(agent_name, None if name == MAIN else _settings_of(name))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children: their connection says how they ended
-    signal.signal(signal.SIGTERM, lambda *_: _end(path))  # also when the worker was killed and cannot tidy up
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(f"{path}.new")
-    listening.listen(128)
-    Path(f"{path}.new").rename(path)
+    line.send(b"!")  # ready
     me = os.getpid()
     while True:
-        connection, _ = listening.accept()
+        _, handed, _, _ = socket.recv_fds(line, 64, 1)
+        if not handed:
+            return
+        connection = socket.socket(fileno=handed[0])
         if os.fork() == 0:
-            listening.close()
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            line.close()
             die_with(me, signal.SIGKILL)
             signal.alarm(int(timeout_seconds) + LATE_SECONDS)
             asyncio.run(_run_turn(agent, connection))
             os._exit(0)
         connection.close()
-
-
-def _end(path: str) -> None:
-    shutil.rmtree(Path(path).parent, ignore_errors=True)
-    os._exit(0)
 
 
 def _settings_of(name: str) -> Settings:
@@ -85,4 +77,4 @@ async def _run_turn(agent: Agent, connection: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4])
+    main(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4])
