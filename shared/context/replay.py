@@ -9,6 +9,7 @@ from shared.context.labels import inert
 from shared.context.marks import AT, BLOCKS, COMMAND, REASONING, REPLAYED, TOOL_CALLS, media_of
 from shared.messages import Entry, Media
 
+NO_OUTPUT = "(no output)"  # of a tool: providers refuse an empty result
 _KINDS = {"image": "image", "audio": "audio", "video": "video"}
 _STAMP = re.compile(r"\s*\[(?:Message Time: )?\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\]\n]{0,40}\][ \t]*\n?")
 _CRUMB = re.compile(r"\[(?:image|audio|video|file): [^\]\n]*\]")
@@ -26,8 +27,10 @@ def shown(entry: Entry, *, times_in: tzinfo | None = None) -> Entry | None:
             text = f"{stamp(at, times_in)} {text}"
     elif entry.role == "assistant" and BLOCKS not in entry.data:
         text = without_echoes(text)
+    elif entry.role == "tool" and not text.strip():
+        text = NO_OUTPUT
     data = {key: entry.data[key] for key in REPLAYED if key in entry.data}
-    if not text.strip() and entry.role != "tool" and not any(data.get(key) for key in (TOOL_CALLS, REASONING, BLOCKS)):
+    if not text.strip() and not any(data.get(key) for key in (TOOL_CALLS, REASONING, BLOCKS)):
         return None
     return Entry(entry.role, text, entry.inbound_id, data)
 

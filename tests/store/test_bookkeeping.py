@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from producers.webhook.normalise import normalise
 from shared.clock import now_ms
 from shared.context.history import window
-from shared.errors import AlreadyDone, Superseded, Unavailable
+from shared.context.replay import NO_OUTPUT
+from shared.errors import AlreadyDone, Malformed, Superseded, Unavailable
 from shared.messages import Entry, Mail, Reply
 from shared.store import Store, open_store
 from shared.store.change import Change, Ending
@@ -202,13 +204,12 @@ async def test_N59_N60_N61_a_commit_that_breaks_off_leaves_no_half_turn(store: S
     assert len(await ask(store, "SELECT * FROM messages")) == 2
 
 
-async def test_N64_an_empty_tool_result_keeps_its_place_so_that_the_pair_stays_legal(store: Store) -> None:
-    """It is stored and shown empty, not as a placeholder: what counts is that the call has its result."""
+async def test_N64_an_empty_tool_result_is_shown_as_a_placeholder_so_that_the_pair_stays_legal(store: Store) -> None:
     calls = [{"id": "t1", "name": "f", "arguments": "{}"}]
     result = Entry("tool", "", data={"tool_call_id": "t1", "name": "f"})
     await say(store, Entry("user", "q"), Entry("assistant", "", data={"tool_calls": calls}), result)
     rows = window((await load(store)).history)
-    assert [(row.role, row.text) for row in rows] == [("user", "q"), ("assistant", ""), ("tool", "")]
+    assert [(row.role, row.text) for row in rows] == [("user", "q"), ("assistant", ""), ("tool", NO_OUTPUT)]
 
 
 async def test_N65_a_message_that_was_never_answered_does_not_spoil_the_rows_after_it(store: Store) -> None:
@@ -225,8 +226,10 @@ async def test_N65_a_message_that_was_never_answered_does_not_spoil_the_rows_aft
     assert history[2].data["tool_calls"] == calls and history[3].data["tool_call_id"] == "t1"
 
 
-async def test_N66_the_same_event_delivered_twice_is_stored_once(store: Store) -> None:
+async def test_N66_the_same_event_delivered_twice_is_stored_once_and_an_empty_one_never(store: Store) -> None:
     """What arrives from elsewhere has an event id; a second one with the same id is the first."""
+    with pytest.raises(Malformed, match="text or media is needed"):
+        normalise({"chat": {"id": "c1"}, "user": {"id": "u1"}, "text": ""}, "webhook", "task-0", now_ms())
     inbound = an_inbound("result", event_id="task-1")
     letter = Mail(10**15 + 1, inbound, journaled=False)
     session = (await commit(store, await load(store), letter)).session
