@@ -123,7 +123,7 @@ def decode_media(items: Any) -> tuple[Media, ...]:
 _TEXT, _MAYBE_TEXT = (str,), (str, type(None))
 _INBOUND: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("id", "event_id", "text"), _TEXT),
-    **dict.fromkeys(("reply_to", "message"), _MAYBE_TEXT),
+    **dict.fromkeys(("reply_to", "message", "album"), _MAYBE_TEXT),
     "mentioned": (bool,),
     "sent_at": (int, type(None)),
     "received_at": (int,),

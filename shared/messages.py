@@ -68,6 +68,7 @@ class Inbound:
     sent_at: int | None = None  # wall clock, ms, as the platform said
     received_at: int = 0  # wall clock, ms
     message: str | None = None  # the platform's own id of it, where a reply can point at it
+    album: str | None = None  # what the platform sends in several messages and its user in one
 
 
 @value

@@ -27,6 +27,7 @@ from shared.store.change import NO_CHANGE, Change, Committed, Ending, Proof
 from shared.store.usage import Whose, has_usage, turns_usage
 from workers import commands, flush
 from workers.agent import Agent
+from workers.album import as_one, rest_of_album
 from workers.budget import day_at
 from workers.delivery.parts import in_parts
 from workers.lifetime import consumed, ending
@@ -65,7 +66,7 @@ async def _take_turns(lease: Lease, turns: KeyTurns, runner: Runner) -> None:
             elif opened.mail is None:  # it ended before: only the acknowledgement was missing
                 await lease.acknowledge([waiting.seq], limit=1)
             elif (committed := await turns.take(opened)) is not None:
-                await turns.acknowledge(committed, [opened.mail.seq])
+                await turns.acknowledge(committed, [opened.mail.seq, *(mail.seq for mail in turns.merged)])
         except Superseded:
             metrics.FENCE_REJECTED.inc()
             log.get().warning("commit refused: the session had moved on", key=lease.key)
@@ -85,6 +86,7 @@ class KeyTurns:
         self.pipe = runner.pipe
         self.lock = SessionLock(lease, self.pipe.store.journal, self.pipe.settings.heartbeat_seconds)
         self.session: Session | None = None
+        self.merged: tuple[Mail, ...] = ()  # what the turn answers besides its mail: the rest of an album
         self._seed: tuple[Entry, ...] = ()  # rows that the session begins with
         self._done = 0
         self._claimed_at = now_ms()
@@ -96,7 +98,7 @@ class KeyTurns:
         self.session, mail = opened.session, opened.mail
         assert mail is not None
         log.correlation.set(mail.inbound.id)
-        self._seed = ()
+        self._seed = self.merged = ()
         if opened.unreadable is not None:
             return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), 0)
         if opened.lacking is not None:  # only at the head of the mailbox are its attempts known to the next holder
@@ -108,6 +110,8 @@ class KeyTurns:
                 await self._end_session(opened.session, reason)
                 return None
             self._seed = await self.runner.lifetime.seed(opened.session, lease.key, mail.inbound.source)
+        if mail.inbound.album is not None:
+            self.merged = await rest_of_album(lease, mail)
         begun, failed = lease.attempts_before(mail.seq)
         before = max(begun, opened.attempts)
         if before >= limit * WORKERS_KILLED:
@@ -179,7 +183,9 @@ class KeyTurns:
         """One try at a turn: on what was said now, or again on what was said before."""
         lease, session = self.lease, self.session
         assert session is not None
-        inbound = replace(mail.inbound, text=again.text) if again else mail.inbound
+        inbound = as_one(mail.inbound, self.merged)
+        if again:
+            inbound = replace(inbound, text=again.text)
         history, change = (again.history, again.change) if again else (session.history, NO_CHANGE)
         if self._seed and not again:
             history = (*self._seed, *history)
@@ -329,7 +335,9 @@ class KeyTurns:
                 try:
                     reach("commit.before")
                     commit = self.pipe.store.commit
-                    committed = await commit(session, key, (mail,), entries, replies, ending, proof, change)
+                    committed = await commit(
+                        session, key, (mail, *self.merged), entries, replies, ending, proof, change
+                    )
                     reach("commit.after")
                     return committed
                 except Unavailable as error:

@@ -90,6 +90,7 @@ def normalise(update: dict[str, Any], bot: Bot, received_at: int) -> Inbound | I
         sent_at=number(message, "date") * 1000 if message.get("date") is not None else None,
         received_at=received_at,
         message=str(number(message, "message_id")),
+        album=text(message, "media_group_id") or None,
     )
 
 

@@ -7,7 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import redis
+
 from shared import keys
+from shared.errors import Unavailable
 from shared.failpoints import reach
 from shared.lane.garbage import Garbled, natural, purge
 from shared.lane.wake import Running
@@ -104,6 +107,14 @@ class Lease:
             self.lost = answer[0] == -1
             self.ended = True
         return self.mail
+
+    async def look(self, at_most: int) -> list[Waiting]:
+        """What waits in the mailbox, from the mail that this lease is about on."""
+        try:
+            found: Any = await self.server.client.zrange(self._names[0], 0, at_most - 1, withscores=True)
+        except (redis.RedisError, OSError) as error:
+            raise Unavailable(f"Redis: {type(error).__name__}") from None
+        return [Waiting(int(seq), payload) for payload, seq in found]
 
     async def release(self, *, delay: timedelta = timedelta(0), spent: bool) -> None:
         """Give the key back with its mail, awake now or after `delay`. `spent`: the attempt failed; else it never was."""

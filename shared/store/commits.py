@@ -68,7 +68,7 @@ class Commits:
         now = now_ms()
         stamp = {"session_id": session.id, "turn_id": proof.turn_id, "now": now}
         keyed = {**stamp, "session_key": session_key}
-        settled = {"state": ending.state.value, "reason": ending.reason, "attempts": proof.attempts}
+        settled = {"reason": ending.reason, "attempts": proof.attempts}
         journaled = [m for m in mail if m.journaled]
         done_seq = max((m.seq for m in journaled), default=0)
         owner = session.owner
@@ -93,8 +93,10 @@ class Commits:
         destination, parts = _parts(mail, replies, keyed)
         rows: dict[str, list[Row]] = {
             "turns": [turn],
-            "ended": [{**stamp, **settled, "id": m.inbound.id} for m in journaled],
-            "unjournaled": [_unjournaled(m, settled, keyed) for m in mail if not m.journaled],
+            "ended": [{**stamp, **settled, "id": m.inbound.id, "state": _state(m, mail, ending)} for m in journaled],
+            "unjournaled": [
+                _unjournaled(m, {**settled, "state": _state(m, mail, ending)}, keyed) for m in mail if not m.journaled
+            ],
             "messages": [_message(n, entry, stamp) for n, entry in enumerate(entries, session.message_count + 1)],
             "outbox": parts,
         }
@@ -169,6 +171,11 @@ def _owner(session_key: str, mail: Sequence[Mail]) -> str | None:
     if not mail or is_control_key(session_key):
         return None
     return owner_of(SessionKey.parse(session_key), mail[-1].inbound.source)
+
+
+def _state(one: Mail, mail: Sequence[Mail], ending: Ending) -> str:
+    """How one of them ends: those after the first were answered with it."""
+    return (State.MERGED if ending.state is State.ANSWERED and one is not mail[0] else ending.state).value
 
 
 def _message(n: int, entry: Entry, stamp: Mapping[str, Any]) -> Row:

@@ -26,6 +26,7 @@ from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings, Telegram
 from shared.store.database import open_database
 from tests.flow.told import Told
+from tests.store.books import ask
 from tests.support.door import Door, open_door
 from tests.support.outage import PostgresOutage
 from tests.support.servers import Databases
@@ -168,6 +169,25 @@ async def test_an_update_that_is_not_for_us_is_taken_and_not_answered(hook: Hook
             await hook.bring(update(name))
             assert not any((await hook.door.stored()).values())
     await hook.nothing_more()
+
+
+@pytest.mark.parametrize("durability", ["journal", "redis"])
+async def test_an_album_is_one_turn_and_what_follows_it_another(
+    make_settings: MakeSettings, fake: FakeTelegram, durability: str
+) -> None:
+    settings = make_settings(telegram=block(fake, webhook_secret=(SecretStr(SECRET),)), durability=durability)
+    photos = [said("", photo=[{"file_id": f"photo-{n}", "width": 9, "height": 9}], media_group_id="1") for n in "abc"]
+    photos[0]["message"]["caption"] = "look"
+    async with open_pipeline(settings) as pipe, open_door(pipe) as door, working(pipe):
+        await pipe.store.database.migrate()
+        await Hook(door, fake).bring(*photos, said("and now?"))
+        await fake.until(lambda fake: fake.texts(ANN) == ["echo: look", "echo: and now?"])
+        [first] = await ask(pipe.store, "SELECT data FROM messages WHERE role = 'user' AND n = 1")
+        shown = [media["url"] for media in orjson.loads(first["data"])["media"]]
+        assert [url.rpartition(":")[2] for url in shown] == ["photo-a", "photo-b", "photo-c"]
+        ended = await ask(pipe.store, "SELECT state FROM inbox ORDER BY seq")
+        assert [row["state"] for row in ended] == ["answered", "merged", "merged", "answered"]
+        assert not any(await pipe.turns.awake([row["session_key"] for row in await pipe.store.transcript.recent(9)]))
 
 
 async def test_an_update_that_comes_twice_is_answered_once(hook: Hook, fake: FakeTelegram) -> None:

@@ -154,9 +154,8 @@ async def test_mail_that_is_merged_ends_together(store: Store) -> None:
     letters = [await mail(store, str(n)) for n in range(3)]
     committed = await commit(store, await load(store), *letters)
     assert committed.session.done_seq == 3
-    for letter in letters:
-        found = await store.journal.find(letter.inbound.id)
-        assert found is not None and found["state"] == "answered"
+    found = [await store.journal.find(letter.inbound.id) for letter in letters]
+    assert [row and row["state"] for row in found] == ["answered", "merged", "merged"]
     [part] = await store.outbox.open_parts("to:webhook:c1", 10)
     assert part.in_reply_to == tuple(letter.inbound.event_id for letter in letters)
 
