@@ -128,7 +128,7 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: show.Json = False,
 ) -> None:
-    """Delete a conversation and its transcript for good. The next message of its key begins an empty one."""
+    """Delete a conversation with all that was said in it for good. The next message of its key begins an empty one."""
     row = ask_store(lambda store, _: _found(store, key_or_id))
     if not yes:
         typer.confirm(f"Delete {row['id']} with {row['message_count']} messages for good?", abort=True, err=True)

@@ -9,6 +9,7 @@ from shared.value import value
 from shared.window import Window, read_entry
 
 LATEST = 2**62  # a row number beyond all others
+_SAID = ("messages", "facts", "search", "dead", "inbox", "outbox")  # where words of a session are kept
 ROWS_AT_ONCE = 2000  # that are read to be summarised
 
 
@@ -86,8 +87,9 @@ class Transcript:
         return rows[::-1]
 
     async def delete(self, session_id: str, version: int) -> bool:
-        """Remove a session for good, unless it has moved on since it was looked at. Its key then begins an empty one."""
-        parts = (step(name, session_id=session_id) for name in ("delete_messages", "delete_facts", "delete_search"))
+        """Remove a session and all that was said in it for good, unless it has moved on since it was looked at. Its key
+        then begins an empty one. Reads the whole journal: something for an operator, not for a turn."""
+        parts = (step(f"delete_{name}", session_id=session_id) for name in _SAID)
         gone, *_ = await self._database.write(step("delete_session", session_id=session_id, version=version), *parts)
         return bool(gone)
 
