@@ -301,9 +301,8 @@ class KeyTurns:
         metrics.ENDED["failed"].inc()
         if mail.journaled:
             await self.pipe.store.journal.count_attempt(mail.inbound.id, attempt, detail)
-        wait = self._backoff(attempt)
-        if isinstance(error, Crashed):  # nothing outside needs time to recover
-            wait /= 2
+        # After a crash nothing outside needs time to recover.
+        wait = self._backoff(1) / 2 if isinstance(error, Crashed) else self._backoff(attempt)
         asked = error.retry_after if isinstance(error, RateLimited) else timedelta(0)
         await self.lease.release(delay=max(wait, asked), spent=True)
         return None

@@ -21,11 +21,12 @@ import uvloop
 from tests.faults.alone import ROUNDS, measure
 from tests.faults.databases import Disk, open_ground, small_disk
 from tests.faults.plan import Faults
-from tests.faults.report import as_page, write
+from tests.faults.report import as_page, write, write_alone
 from tests.faults.trial import Outcome, Trial, run_trial
 from tests.support.platform import no_trouble, random_trouble
 
 REPORT = Path(__file__).parent / "REPORT.md"
+RECOVERY = Path(__file__).parent / "RECOVERY.md"
 POISON = ("raise", "refuse", "hang", "crash")
 SOAK_RATE = 15  # messages per second
 MISHAPS = ("hang=1", "crash=2", "raise=1")
@@ -68,6 +69,7 @@ def arguments() -> argparse.Namespace:
         "--database", choices=("sqlite", "postgres"), default=None, help="sqlite; postgres for the long form"
     )
     parser.add_argument("--long", action="store_true", help="the long form; about half an hour on two idle cores")
+    parser.add_argument("--alone", action="store_true", help=f"one fault at a time, some four minutes: {RECOVERY.name}")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="a calmer mix for so long; tells what grows")
     parser.add_argument("--scale", type=float, default=1.0, help="so much of messages, faults and time")
     parser.add_argument("--messages", type=int, default=10_000)
@@ -140,6 +142,12 @@ def short_form(given: argparse.Namespace) -> Trial:
     )
 
 
+def alone_form(database: str, seed: int) -> int:
+    with tempfile.TemporaryDirectory(prefix="keyturn-faults-") as directory:
+        print(write_alone(uvloop.run(measure(Path(directory) / "alone", database, seed)), database, seed, RECOVERY))
+    return 0
+
+
 def soak_form(seconds: float) -> Trial:
     """Few enough deaths that processes live long enough to grow; of everything else some, all the time."""
     minutes = max(1, round(seconds / 60))
@@ -210,6 +218,8 @@ def main() -> int:
     given = arguments()
     database = given.database or ("postgres" if given.long or given.soak else "sqlite")
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**6)
+    if given.alone:
+        return alone_form(given.database or "postgres", seed)
     trouble = random_trouble(seed, given.trouble) if given.trouble else no_trouble
     form = LONG if given.long else soak_form(given.soak * 60) if given.soak else short_form(given)
     trial = replace(scaled(form, given.scale) if given.scale != 1 else form, seed=seed, trouble=trouble)

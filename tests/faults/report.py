@@ -145,6 +145,17 @@ def _growth(slopes: dict[str, Slope]) -> list[str]:
     ]
 
 
+def write_alone(alone: Alone, database: str, seed: int, path: Path) -> str:
+    """A page of its own for what was measured without the rest."""
+    told = {name: percentiles(times) for name, times in asdict(alone).items()}
+    version_list = ", ".join(f"{name} {number}" for name, number in versions(database).items())
+    page = "\n".join([f"# Recovery, seed {seed}, {database}", "", f"Versions: {version_list}.", "", *_alone(told)])
+    path.with_suffix(".md").write_text(page)
+    record = {"seed": seed, "database": database, "versions": versions(database), "seconds": told}
+    path.with_suffix(".json").write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))
+    return page
+
+
 def write(outcome: Outcome, path: Path, alone: Alone | None = None) -> None:
     """Both forms, beside each other; the page ends with what the harness has found so far."""
     found = FINDINGS.read_text() if FINDINGS.exists() else ""
