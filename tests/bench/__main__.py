@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench import chart, report, table
+from tests.bench import chart, page, report, table
 from tests.bench.board import Board
 from tests.bench.cases import CASES
 from tests.bench.goals import judge
@@ -33,6 +33,7 @@ def arguments(args: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-postgres", action="store_true", help="without PostgreSQL")
     parser.add_argument("--json", type=Path, default=None, help="where to write every figure")
     parser.add_argument("--chart", type=Path, default=None, help="where to draw the ordered case, as SVG")
+    parser.add_argument("--page", type=Path, default=None, help="where to write the tables, as Markdown")
     return parser.parse_args(args)
 
 
@@ -59,6 +60,10 @@ def main(args: Sequence[str] | None = None) -> int:
     console.print(f"{caption} · {facts['valkey']} · {facts['packages']}", highlight=False)
     if given.json is not None:
         given.json.write_bytes(report.as_json(board, judged, sizes, begun))
+    if given.page is not None:
+        packages = ", ".join(f"{name} {found}" for name, found in facts["packages"].items())
+        told = f"{caption} · {facts['processor']} · {facts['valkey'].partition(' sha')[0]} · {packages}"
+        given.page.write_text(page.page(board, judged, told))
     if given.chart is not None:
         given.chart.write_text(chart.draw(board, caption))
     return 1 if any(row.failed.startswith("failed") and "Keyturn" in row.variant for row in board) else 0
