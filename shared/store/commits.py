@@ -48,9 +48,7 @@ class _Commit:
 class Commits:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._first = Together(
-            self._write, AT_ONCE
-        )  # of new sessions, and of those that are there: a statement for each
+        self._first = Together(self._write, AT_ONCE)  # of sessions that are not there yet, by another statement than:
         self._further = Together(self._write, AT_ONCE)
 
     async def commit(

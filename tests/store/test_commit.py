@@ -150,6 +150,24 @@ async def test_a_dead_letter_is_part_of_the_commit(store: Store) -> None:
     assert whole is not None and "poison" in whole["payload"]
 
 
+async def test_a_commit_that_cannot_be_kept_takes_none_of_those_written_with_it_along(store: Store) -> None:
+    """They are one statement each for all of them; what is wrong with one is still only its own."""
+    chats = [f"c{number}" for number in range(8)]
+    sessions = {}
+    for chat in chats:
+        sessions[chat] = (await commit(store, await load(store, key_of(chat)), await mail(store, chat=chat))).session
+    letters = {chat: Mail(UNJOURNALED, an_inbound("next", chat=chat), journaled=False) for chat in chats}
+    sessions["c3"] = (await commit(store, sessions["c3"], letters["c3"])).session  # so that it is known already
+    await commit(store, sessions["c5"], await mail(store, chat="c5"))  # so that what we know of it is stale
+    outcomes = await asyncio.gather(
+        *(commit(store, sessions[chat], letters[chat]) for chat in chats), return_exceptions=True
+    )
+    kinds = [type(outcome).__name__ for outcome in outcomes]
+    assert kinds == ["Committed"] * 3 + ["AlreadyDone", "Committed", "Superseded"] + ["Committed"] * 2
+    said = {chat: [entry.text for entry in (await load(store, key_of(chat))).history].count("next") for chat in chats}
+    assert said == {**dict.fromkeys(chats, 1), "c5": 0}
+
+
 async def test_mail_that_is_merged_ends_together(store: Store) -> None:
     letters = [await mail(store, str(n)) for n in range(3)]
     committed = await commit(store, await load(store), *letters)
