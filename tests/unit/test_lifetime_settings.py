@@ -12,6 +12,7 @@ from shared import settings
 from shared.context.reset import NEVER, Mode, ResetPolicy
 from shared.errors import ConfigurationError
 from shared.messages import Source
+from tests.support.environment import load
 
 
 @pytest.fixture(autouse=True)
@@ -19,12 +20,6 @@ def empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.upper().startswith(settings.PREFIX)]:
         monkeypatch.delenv(name)
-
-
-def load(monkeypatch: pytest.MonkeyPatch, **variables: str) -> settings.Settings:
-    for name, value in variables.items():
-        monkeypatch.setenv(f"KEYTURN_{name}", value)
-    return settings.load()
 
 
 def test_unless_told_nothing_ends_by_itself() -> None:

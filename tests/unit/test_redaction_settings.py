@@ -11,7 +11,7 @@ import pytest
 from shared import settings
 from shared.errors import ConfigurationError
 from shared.redaction import FILE, open_redaction
-from shared.settings import Settings
+from tests.support.environment import load
 
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 TOKEN = "99:canary"
@@ -20,12 +20,6 @@ TOKEN = "99:canary"
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def load(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:
-    for name, value in variables.items():
-        monkeypatch.setenv(f"KEYTURN_{name}", value)
-    return settings.load()
 
 
 def test_G1_the_word_false_disables_and_what_is_malformed_is_said_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
