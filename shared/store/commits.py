@@ -26,13 +26,14 @@ from shared.store.database import Database, Row, Step, step
 from shared.together import Together
 
 AT_ONCE = 256  # commits that are written together at most
+PARTS = "commit_outbox"  # gives what the outcome asks for, even where there are none
 _STATEMENTS = {  # and the list of rows that each of them is given; the compare-and-set stands before them
     "commit_routes": "turns",
     "commit_inbox": "ended",
     "commit_unjournaled": "unjournaled",
     "commit_messages": "messages",
     "commit_turns": "turns",
-    "commit_outbox": "outbox",
+    PARTS: "outbox",
 }
 
 
@@ -118,9 +119,13 @@ class Commits:
     async def _write(self, commits: Sequence[_Commit]) -> list[tuple[int, ...] | BaseException]:
         """For each its outbox rows, or Superseded. They are all of new sessions or all of others."""
         lists = {name: _joined(commits, name) for name in ("turns", *_STATEMENTS.values())}
-        turns = lists["turns"]
+        turns, filled = lists["turns"], {name for commit in commits for name in commit.rows}
         steps = [step("commit_new_sessions" if commits[0].fresh else "commit_sessions", turns=turns)]
-        steps += (step(name, **{given: lists[given]}) for name, given in _STATEMENTS.items())
+        steps += (
+            step(name, **{given: lists[given]})
+            for name, given in _STATEMENTS.items()
+            if given in filled or name == PARTS
+        )
         for commit in commits:
             steps += commit.also
         try:
