@@ -6,6 +6,7 @@ Each test is a deployment of real processes, as in test_faults.py.
 from __future__ import annotations
 
 import time
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ async def test_all_poison_is_set_aside_with_its_cause_and_every_key_goes_on(data
     assert outcome.broken == UNBROKEN
     buried = [row for row in outcome.evidence.inbox if row["state"] == "dead"]
     assert len(buried) == 20
-    assert max(own_attempts(row["id"], outcome.evidence) for row in buried) <= 3
+    assert max(own_attempts(row["id"], outcome.evidence, trial.lease_seconds) for row in buried) <= 3
     assert max(seconds_from_first_attempt(row, outcome.evidence) for row in buried) <= 30 + outcome.stall_seconds
 
 
@@ -161,17 +162,21 @@ async def test_what_redis_lost_comes_back_though_the_clocks_of_the_deployment_di
         assert len(platform.callbacks) == 2 * len(sent)
 
 
-def own_attempts(id: str, evidence: Evidence) -> int:
-    """How many attempts at a message came to an end or ended by its own doing, not with a neighbour's crash."""
-    ended = {note.turn for note in evidence.noted if note.over}
+def own_attempts(id: str, evidence: Evidence, lease_seconds: float) -> int:
+    """How many attempts at a message came to an end or ended by its own doing, not with a neighbour's crash.
+
+    One that failed a moment before such a crash may not have been written down; then its key went on only when the lease
+    had run out.
+    """
+    ended = {note.turn: note.at for note in evidence.noted if note.over}
     crashes = [note for note in evidence.noted if note.event == "crash"]
+    begins = [note for note in evidence.noted if note.message == id and note.event == "begin"]
     own = 0
-    for note in evidence.noted:
-        if note.message == id and note.event == "begin":
-            guilty = [
-                crash for crash in crashes if crash.pid == note.worker and crash.message != id and crash.at >= note.at
-            ]
-            own += note.turn in ended or not guilty
+    for note, following in zip_longest(begins, begins[1:]):
+        guilty = any(crash.pid == note.worker and crash.message != id and crash.at >= note.at for crash in crashes)
+        over = ended.get(note.turn)
+        given_back = over is not None and (following is None or following.at - over < lease_seconds)
+        own += given_back or not guilty
     return own
 
 
