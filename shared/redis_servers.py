@@ -100,12 +100,9 @@ class Server:
                         script, names, args = calls[i]
                         await connection.send_command("EVAL", script.source, len(names), *names, *args)
                         results[i] = await self._answer(connection)
-        except Exception as error:  # what the connection holds is unknown now
+        except BaseException as error:  # what the connection holds is unknown now
             await connection.disconnect(nowait=True)
             raise _translated(error) from None
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
         return [_translated(result) if isinstance(result, BaseException) else result for result in results]
 
     @staticmethod

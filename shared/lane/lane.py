@@ -32,7 +32,7 @@ PUT, START, FINISH, RENEW, RECOVER, REQUEUE, ABANDON = (
 )
 SOON = timedelta(
     seconds=5
-)  # shorter delays end to the moment; a housekeeper looks twice a second, which does for others
+)  # shorter delays end to the moment; for others a housekeeper's look, twice a second, will do
 CLOCK_SECONDS = 0.005  # Redis counts in milliseconds, and who comes too early has come for nothing
 RENEW_AT_ONCE = 200  # leases per call: keeps a call well below a millisecond of Redis' time
 

@@ -28,17 +28,12 @@ _OPTIONS = {
     "lock_timeout": "10s",
     "statement_timeout": "30s",
     "idle_in_transaction_session_timeout": "30s",
-    # Each statement has its index. A plan that was made while a table was small must not read all of it when it is large.
+    # Each statement of a turn has its index. A plan that was made while a table was small must not read all of it when it is large.
     "enable_seqscan": "off",
     "enable_mergejoin": "off",
 }
-SAME_FOR_ALL = {
-    "session_id",
-    "session_key",
-    "turn_id",
-    "now",
-    "turns",
-}  # in a list that hangs on its first statement, sent once
+# In a list that hangs on its first statement, these are sent once.
+SAME_FOR_ALL = {"session_id", "session_key", "turn_id", "now", "turns"}
 _LOCK = 0x6B657974  # the advisory lock that keeps two migrations apart
 
 
