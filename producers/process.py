@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -77,5 +78,6 @@ async def _serve(config: Settings, listening: socket.socket, ready: Callable[[st
         server = _Server(server_config(app, config))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, server.stop, app.state.stopping)
+        gc.freeze()  # what is there now stays: looking through all of it again and again would hold up requests
         ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         await server.serve(sockets=[listening])

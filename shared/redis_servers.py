@@ -62,7 +62,7 @@ class Server:
     def __init__(self, url: str) -> None:
         self.url = url
         self.client: aioredis.Redis = self.connect()
-        self._connection: Any = self.client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+        self._connection = self.connection()
         self._calls = Together(self._send, CALLS_AT_ONCE)
 
     def connect(self, **options: Any) -> aioredis.Redis:
@@ -79,6 +79,10 @@ class Server:
         pool = client.connection_pool
         pool.connection_class = type("Connection", (_ResetIsAnError, pool.connection_class), {})
         return client
+
+    def connection(self) -> Any:
+        """A connection of its own, for one command at a time."""
+        return self.client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
 
     def call(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> asyncio.Future[Any]:
         """Run a script. Unavailable when Redis does not answer: it may then have run or not, so scripts may be repeated."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import re
 import time
@@ -33,7 +32,7 @@ def decode_secret(secret: SecretStr) -> bytes:
 
 
 def sign(key: bytes, id: str, timestamp: int, body: bytes) -> str:
-    digest = hmac.new(key, f"{id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
+    digest = hmac.digest(key, f"{id}.{timestamp}.".encode() + body, "sha256")
     return "v1," + base64.b64encode(digest).decode()
 
 

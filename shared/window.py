@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import overload
 
 import orjson
@@ -13,17 +13,22 @@ from shared.messages import Entry
 class Window(Sequence[Entry]):
     """At most `limit` rows, oldest first: those in `text`, a JSON list of [role, text, data, inbound id], and those since."""
 
-    __slots__ = ("_entries", "_limit", "_since", "_text")
+    __slots__ = ("_entries", "_limit", "_since", "_text", "size")
 
-    def __init__(self, text: str | None, limit: int, since: tuple[Entry, ...] = ()) -> None:
+    def __init__(self, text: str | None, limit: int, since: tuple[Entry, ...] = (), since_size: int = 0) -> None:
         self._text = text
         self._limit = limit
         self._since = since
         self._entries: tuple[Entry, ...] | None = None
+        self.size = len(text or "") + since_size  # about how many characters it holds, or held since it was read
 
-    def and_then(self, entries: Iterable[Entry]) -> Window:
+    def and_then(self, entries: Sequence[Entry]) -> Window:
         """The window after these rows were added."""
-        return Window(self._text, self._limit, (*self._since, *entries))
+        since = (*self._since, *entries)
+        size = self.size + sum(len(entry.text) + (len(repr(entry.data)) if entry.data else 0) for entry in entries)
+        if len(since) < self._limit:
+            return Window(self._text, self._limit, since, size - len(self._text or ""))
+        return Window(None, self._limit, since[len(since) - self._limit :], size)
 
     @property
     def entries(self) -> tuple[Entry, ...]:

@@ -31,6 +31,7 @@ from workers.watcher import Watcher
 
 LOOK_SECONDS = 0.5  # the longest pause between looks at what is due
 AT_ONCE = 500
+INDEX_REST = 2  # times as long as the work before it
 STUCK_SECONDS = 1.0  # a popped wake starts within milliseconds; after this its worker is gone, or too slow
 ANY_AGE_MS = -(10**12)  # rows are not judged by their age: clocks of this deployment may disagree
 MAIL_PER_KEY = 100
@@ -108,8 +109,10 @@ class Housekeeper:
         return float("inf")
 
     async def _index(self) -> float:
-        """Index what was said for search; at once again while more waits."""
-        return 0 if await self._pipe.store.search.index() else float("inf")
+        """Index what was said for search. While more waits it goes on after a rest: turns need the same database."""
+        began = time.monotonic()
+        more = await self._pipe.store.search.index()
+        return INDEX_REST * (time.monotonic() - began) if more else float("inf")
 
     async def _requeue_stuck(self, lane: Lane, server: Server) -> None:
         now = time.monotonic()

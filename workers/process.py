@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -62,6 +63,7 @@ async def _work(config: Settings, lanes: Sequence[str]) -> None:
         slots = asyncio.Semaphore(_slots(config, len({*lanes} - {CONTROL}) * config.partitions))
         workers = [(_worker(pipe, server, lanes, name), server) for server in pipe.servers.all]
         log.get().info("working", worker=name, concurrency=config.concurrency)
+        gc.freeze()  # what is there now stays: looking through all of it again and again would stop every turn for a while
         await asyncio.gather(
             *(worker.run(crew, server, slots, stopping) for worker, server in workers if worker.queues)
         )

@@ -10,13 +10,15 @@ import asyncio
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import cycle
 from typing import Any
 
 import redis
+from hiredis import pack_command
 from rq.suspension import WORKERS_SUSPENDED
 from rq.timeouts import BaseDeathPenalty
 from rq.worker import BaseWorker, WorkerStatus
@@ -25,7 +27,7 @@ from shared import log, metrics
 from shared.errors import PipelineError, Unavailable
 from shared.failpoints import reach
 from shared.lane import Lane, Lease
-from shared.lane.wake import FAILURE_TTL_SECONDS, Running, called, queue_key, stamp
+from shared.lane.wake import FAILURE_TTL_SECONDS, Running, called, is_call, queue_key, stamp
 from shared.pipeline import CONTROL, JOBS
 from shared.redis_servers import Server
 from workers.crew import Crew
@@ -70,6 +72,8 @@ class KeyturnWorker(BaseWorker):
         await self._register()
         background = [asyncio.create_task(self._beat()), asyncio.create_task(self._obey())]
         fetchers = [asyncio.create_task(self._fetch(queue.name)) for queue in self.queues]
+        for queue in self.queues:
+            crew.pipe.lane(_lane_name(queue.name)).takers[queue.name] = partial(self._take, queue.name)
         await stopping.wait()
         for queue in self.queues:
             self._slots_of(queue.name).release()  # one that waits for a slot behind long turns shall see the end too
@@ -89,8 +93,11 @@ class KeyturnWorker(BaseWorker):
         So while a backlog drains, a conversation that begins now is answered now, and the backlog still gets half.
         """
         key, slots = queue_key(queue), self._slots_of(queue)
-        ends = cycle(("LEFT", "RIGHT"))
-        client = self._server.connect(single_connection_client=True)
+        pops = cycle(
+            pack_command(("BLMOVE", key, f"{key}:intermediate", end, "RIGHT", POP_SECONDS))  # type: ignore[arg-type]
+            for end in ("LEFT", "RIGHT")
+        )
+        connection = self._server.connection()
         number: int | None = None
         try:
             while not self._stopping.is_set():
@@ -98,26 +105,28 @@ class KeyturnWorker(BaseWorker):
                 job_id: Any = None
                 try:
                     if not self._suspended and not self._stopping.is_set():
-                        if number is None:
-                            async with asyncio.timeout(POP_SECONDS):
-                                self._popping.add(number := await client.client_id())
                         async with asyncio.timeout(POP_SECONDS + 5):
-                            job_id = await client.blmove(key, f"{key}:intermediate", POP_SECONDS, next(ends), "RIGHT")
+                            if number is None:
+                                await connection.connect()
+                                await connection.send_command("CLIENT", "ID")
+                                self._popping.add(number := await connection.read_response())
+                            await connection.send_packed_command(next(pops), check_health=False)
+                            job_id = await connection.read_response()
                     else:
                         await asyncio.sleep(RETRY_SECONDS)
                 except Exception as error:  # whatever it was: a fetcher that ends leaves its partition to nobody
                     log.get().warning("queue not reachable", queue=queue, error=type(error).__name__)
                     self._popping.discard(number or 0)
                     number = None
-                    await client.connection_pool.disconnect()
+                    await connection.disconnect(nowait=True)
                     await asyncio.sleep(RETRY_SECONDS)
                 finally:
                     if job_id is None:
                         slots.release()
                 if job_id is not None:
-                    self._spawn(queue, job_id)
+                    self._spawn(self._run(queue, job_id)).add_done_callback(lambda _: slots.release())
         finally:
-            await client.aclose()
+            await connection.disconnect()
 
     async def _end_pops(self, fetchers: Sequence[asyncio.Task[None]]) -> None:
         """Wait for the fetchers to see the end; the server tells those that wait for a wake. If it may not, they time out."""
@@ -128,11 +137,22 @@ class KeyturnWorker(BaseWorker):
                         await self._server.client.client_unblock(number)
             await asyncio.wait(fetchers, timeout=0.1)
 
-    def _spawn(self, queue: str, job_id: bytes) -> None:
-        task = asyncio.create_task(self._run(queue, job_id))
+    def _take(self, queue: str, job_id: str) -> bool:
+        """Run a wake that this process is about to queue, as if it had popped it. False: there is no room for it."""
+        if self._slots_of(queue).locked() or self._stopping.is_set() or self._suspended:
+            return False
+        self._spawn(self._run_taken(queue, job_id.encode()))
+        return True
+
+    async def _run_taken(self, queue: str, job_id: bytes) -> None:
+        async with self._slots_of(queue):
+            await self._run(queue, job_id)
+
+    def _spawn(self, running: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(running)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: self._slots_of(queue).release())
+        return task
 
     def _slots_of(self, queue: str) -> asyncio.Semaphore:
         return self._control_slots if _lane_name(queue) == CONTROL else self._slots
@@ -338,6 +358,8 @@ def _lane_name(queue: str) -> str:
 
 def _refusal(data: bytes, lane: Lane, lease: Lease | None) -> str | None:
     """Why this job is none of ours; None when it is."""
+    if lease is not None and is_call(data, JOBS[lane.name], lease.key):
+        return None
     try:
         func_name, args = called(data)
     except ValueError as error:

@@ -162,7 +162,8 @@ class KeyTurns:
         self._done += 1
         over = self._done >= self.pipe.settings.turns_per_lease
         with metrics.SECONDS["acknowledge"].time():
-            puts = [self._publish(committed.destination, id) for id in committed.outbox]
+            first = committed.outbox[:1]  # whoever delivers it sends the others too
+            puts = [self._publish(committed.destination, id, here=id in first) for id in committed.outbox]
             try:
                 await self.lease.acknowledge(seqs, limit=1, hand_over=over)
             finally:
@@ -173,9 +174,9 @@ class KeyTurns:
                 reach("publish.after")
         self._claimed_at = now_ms()
 
-    def _publish(self, destination: str, id: int) -> asyncio.Future[int]:
+    def _publish(self, destination: str, id: int, *, here: bool) -> asyncio.Future[int]:
         reach("publish.before")
-        return self.pipe.deliveries.putting(destination, id, str(id).encode())
+        return self.pipe.deliveries.putting(destination, id, str(id).encode(), here=here)
 
     async def _attempt(
         self, mail: Mail, attempt: int, agent: Agent, again: commands.Again | None = None

@@ -11,7 +11,7 @@ After a crash at any point the mail is still in the mailbox or, after a loss of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -72,6 +72,9 @@ class Lane:
         self._held: dict[str, Lease] = {}
         self._renewer: asyncio.Task[None] | None = None
         self._waking: set[asyncio.Task[None]] = set()
+        self.takers: dict[
+            str, Callable[[str], bool]
+        ] = {}  # by queue: who in this process takes a wake, if there is room
 
     async def put(
         self, key: str, seq: int, payload: bytes, *, limit: int = 10**9, seen: str = "", seen_ttl_s: int = 0
@@ -80,12 +83,24 @@ class Lane:
         return Put(await self.putting(key, seq, payload, limit=limit, seen=seen, seen_ttl_s=seen_ttl_s))
 
     def putting(
-        self, key: str, seq: int, payload: bytes, *, limit: int = 10**9, seen: str = "", seen_ttl_s: int = 0
+        self,
+        key: str,
+        seq: int,
+        payload: bytes,
+        *,
+        limit: int = 10**9,
+        seen: str = "",
+        seen_ttl_s: int = 0,
+        here: bool = False,
     ) -> asyncio.Future[int]:
-        """The same, under way: it travels with what else this tick of the event loop sends."""
+        """The same, under way: it travels with what else this tick of the event loop sends. `here`: if the key gets a
+        wake and this process has room for it, it need not wait to be popped."""
         partition = keys.partition(key, self.partitions)
         wake_names, wake_args = self.wakes.make(key, partition)
         names = [*self._names(key), keys.seen(seen), *wake_names]
+        queue, job_id = keys.queue_name(self.name, partition), wake_args[0]
+        if here and (take := self.takers.get(queue)) is not None and take(job_id):
+            names.append(queue_key(queue) + ":intermediate")
         args = [key, seq, payload, limit, seen_ttl_s, self.patience_ms, *wake_args]
         return self.servers.of_partition(partition).call(PUT, names, args)
 

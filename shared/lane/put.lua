@@ -1,5 +1,6 @@
 -- Put mail into a key's mailbox, and wake the key if it is idle. Repeating the call changes nothing.
 -- KEYS[1] mail  KEYS[2] state  KEYS[3] due  KEYS[4] seen  KEYS[5..7] as rq_enqueue
+-- KEYS[8] intermediate, if the caller takes the wake himself: it is popped as soon as it is queued
 -- ARGV[1] key  ARGV[2] seq, 0 = assign one  ARGV[3] payload  ARGV[4] limit  ARGV[5] seen_ttl_s, 0 = do not look
 -- ARGV[6] patience_ms  ARGV[7..12] as rq_enqueue
 -- Returns 1 when it woke the key, 0 when the key was awake, -1 when seen before, -2 when the mailbox is full.
@@ -20,4 +21,5 @@ if redis.call('EXISTS', state) == 1 then return 0 end
 redis.call('HSET', state, 'job', job_id)
 redis.call('ZADD', due, now_ms() + patience_ms, key)
 rq_enqueue(5, 7)
+if KEYS[8] then redis.call('LMOVE', KEYS[6], KEYS[8], 'RIGHT', 'RIGHT') end
 return 1

@@ -14,6 +14,7 @@ from shared.store.search import Search
 from shared.store.titles import Titles
 from shared.store.transcript import Transcript
 from shared.store.usage import Usage
+from shared.store.windows import Windows
 
 __all__ = ["Store", "open_store"]
 
@@ -22,8 +23,9 @@ class Store:
     def __init__(self, database: Database, history_messages: int) -> None:
         self.database = database
         self.journal = Journal(database)
-        self.transcript = Transcript(database, history_messages)
-        self.commit = Commits(database).commit
+        windows = Windows()
+        self.transcript = Transcript(database, history_messages, windows)
+        self.commit = Commits(database, windows).commit
         self.facts = Facts(database)
         self.memory = Memory(database)
         self.owned = Owned(database)

@@ -23,6 +23,7 @@ from shared.owner import owner_of
 from shared.session_key import SessionKey
 from shared.store.change import NO_CHANGE, Change, Committed, Ending, Proof
 from shared.store.database import Database, Row, Step, step
+from shared.store.windows import Windows
 from shared.together import Together
 
 AT_ONCE = 256  # commits that are written together at most
@@ -47,8 +48,9 @@ class _Commit:
 
 
 class Commits:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, windows: Windows) -> None:
         self._database = database
+        self._windows = windows
         self._first = Together(self._write, AT_ONCE)  # of sessions that are not there yet, by another statement than:
         self._further = Together(self._write, AT_ONCE)
 
@@ -114,6 +116,8 @@ class Commits:
             owner,
         )
         changed = change is not NO_CHANGE and replace(change, title=None) != NO_CHANGE  # no turn reads the title
+        if not changed:
+            self._windows.keep(session_key, proof.turn_id, moved.history)
         return Committed(moved, destination, outbox, changed)
 
     async def _write(self, commits: Sequence[_Commit]) -> list[tuple[int, ...] | BaseException]:

@@ -29,6 +29,7 @@ _WORDS = {  # what each calls a thing that both have; `each` gives the elements 
     "sqlite": {
         "json_list": "json_group_array",
         "json_row": "json_array",
+        "json_object": "json_group_object",
         "each": "json_each",
         "where_ours": f"JOIN sessions AS ours {_WHERE_OURS}",
         "all_ours": f"json_each(:turns) JOIN sessions AS ours {_WHERE_OURS}",
@@ -37,6 +38,7 @@ _WORDS = {  # what each calls a thing that both have; `each` gives the elements 
     "postgres": {
         "json_list": "json_agg",
         "json_row": "json_build_array",
+        "json_object": "json_object_agg",
         "each": "jsonb_array_elements",
         "where_ours": f"JOIN ours {_WHERE_OURS}",
         "all_ours": "ours",
@@ -134,10 +136,11 @@ class Database(Protocol):
 
     dialect: str  # sqlite or postgres: for the few statements that each has in its own words
 
-    async def write(self, *steps: Step) -> list[list[Row]]:
+    async def write(self, *steps: Step, may_wait: bool = False) -> list[list[Row]]:
         """Run the steps in one transaction. It is durable when this returns; after an error, all or nothing of it is.
 
-        Gives the rows that each step returned, or, where the last is a query, its rows and nothing else.
+        Gives the rows that each step returned, or, where the last is a query, its rows and nothing else. What may wait
+        some milliseconds for others to share a commit with says so.
         """
 
     async def read(self, *steps: Step) -> list[list[Row]]:

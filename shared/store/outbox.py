@@ -25,13 +25,19 @@ class Outbox:
         [rows] = await self._database.read(step("outbox_of", destination=destination, limit=limit))
         return [_part(row) for row in rows]
 
+    async def take(self, destination: str) -> Part | None:
+        """The first of them, and write down that an attempt at it begins. None: there is none, or its last attempt came to
+        no end, which is to be looked at before it is sent again."""
+        [rows] = await self._database.write(step("outbox_take", destination=destination, now=now_ms()))
+        return _part(rows[0]) if rows else None
+
     async def sending(self, part: Part) -> bool:
-        """Write down that this attempt begins. False: another one began, or it is sent already."""
+        """Write down that an attempt at a part that was looked at begins. False: another one began, or it is sent already."""
         [rows] = await self._database.write(step("outbox_sending", id=part.id, attempts=part.attempts, now=now_ms()))
         return bool(rows)
 
     async def sent(self, part: Part, receipt: str) -> None:
-        await self._database.write(step("outbox_sent", id=part.id, receipt=receipt, now=now_ms()))
+        await self._database.write(step("outbox_sent", id=part.id, receipt=receipt, now=now_ms()), may_wait=True)
 
     async def failed(self, part: Part, reason: str) -> None:
         """It stays to be sent again."""
@@ -79,5 +85,5 @@ def _part(row: Row) -> Part:
         media=decode_media(payload["media"]),
         attempts=row["attempts"],
         answers=payload.get("answers"),
-        sending=row["state"] == "sending",
+        sending=row.get("state") == "sending",
     )

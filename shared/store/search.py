@@ -18,7 +18,8 @@ from shared.store.database import Database, Row, Step, step
 from shared.store.grams import folded, grams_for, grams_of, owner_gram
 from shared.value import value
 
-SESSIONS_AT_ONCE = 32  # as many transactions, which SQLite groups into one commit
+SESSIONS_AT_ONCE = 32  # that one look indexes
+SESSIONS_PER_COMMIT = 8  # SQLite: turns wait for its one writer meanwhile
 WRITES_AT_ONCE = 4  # PostgreSQL: the pool is the turns' first
 ROWS_AT_ONCE = 200  # of one session: nobody waits long for SQLite's one writer
 TAIL = 2000  # rows not indexed yet that one search reads
@@ -51,7 +52,7 @@ class Found:
 class Search:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._writes = asyncio.Semaphore(WRITES_AT_ONCE if database.dialect == "postgres" else SESSIONS_AT_ONCE)
+        self._writes = asyncio.Semaphore(WRITES_AT_ONCE if database.dialect == "postgres" else SESSIONS_PER_COMMIT)
 
     async def find(
         self, words: str, owner: str | None, limit: int = 10, only: Callable[[str], bool] = lambda _: True
@@ -75,11 +76,12 @@ class Search:
         hits = sorted(sessions.values(), key=lambda hit: -hit.said_at)
         return Found(tuple(hits[:limit]), complete)
 
-    async def index(self) -> int:
-        """Index the next sessions that have rows which cannot be found yet; how many there were."""
+    async def index(self) -> bool:
+        """Index the next sessions that have rows which cannot be found yet; whether there are more."""
         [due] = await self._database.read(step("search_due", limit=SESSIONS_AT_ONCE))
         await asyncio.gather(*map(self._index, due))
-        return len(due)
+        long = any(session["message_count"] - session["searched"] > ROWS_AT_ONCE for session in due)
+        return long or len(due) == SESSIONS_AT_ONCE
 
     async def _index(self, session: Row) -> None:
         id, after = session["id"], session["searched"]

@@ -29,6 +29,7 @@ BATCH = 256  # calls per commit
 SWITCH_SECONDS = 0.001
 MAPPED_BYTES = 1 << 30  # read without a copy: among a million sessions, hardly a page is where the last turn looked
 BUSY_SECONDS = 30.0  # how long another process may keep the file before calls fail
+LINGER_SECONDS = 0.005  # how long what may wait for company does
 
 
 class Sqlite:
@@ -40,11 +41,11 @@ class Sqlite:
         self._writer = _Thread("sqlite-writer", self._connect, transactional=True)
         self._reader = _Thread("sqlite-reader", self._connect, transactional=False)
 
-    async def write(self, *steps: Step) -> list[list[Row]]:
+    async def write(self, *steps: Step, may_wait: bool = False) -> list[list[Row]]:
         try:
-            return await self._writer.run(steps)
+            return await self._writer.run(steps, may_wait)
         except UnicodeEncodeError:
-            return await self._writer.run(storable_steps(steps))
+            return await self._writer.run(storable_steps(steps), may_wait)
 
     async def read(self, *steps: Step) -> list[list[Row]]:
         return await self._reader.run(steps)
@@ -101,7 +102,7 @@ class _Thread:
         self._started = False
         self._start = threading.Lock()
 
-    async def run(self, steps: tuple[Step, ...]) -> list[list[Row]]:
+    async def run(self, steps: tuple[Step, ...], may_wait: bool = False) -> list[list[Row]]:
         if not self._started:
             with self._start:
                 if not self._started:
@@ -109,7 +110,7 @@ class _Thread:
                     sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
                     self._thread.start()
         answers_from = len(steps) - 1 if self._transactional and steps[-1].statement.asks else 0
-        call = _Call(steps, answers_from, asyncio.get_running_loop())
+        call = _Call(steps, answers_from, asyncio.get_running_loop(), may_wait)
         self._calls.put(call)
         return await call.future
 
@@ -121,12 +122,7 @@ class _Thread:
     def _work(self) -> None:
         connection: sqlite3.Connection | None = None
         while True:
-            batch = [self._calls.get()]
-            while len(batch) < BATCH:
-                try:
-                    batch.append(self._calls.get_nowait())
-                except queue.Empty:
-                    break
+            batch = self._waiting()
             calls = [call for call in batch if call is not None]
             try:
                 connection = connection or self._connect()
@@ -143,6 +139,18 @@ class _Thread:
                 break
         if connection is not None:
             connection.close()
+
+    def _waiting(self) -> list[_Call | None]:
+        """What waits, once something does that will not wait for others."""
+        batch = [self._calls.get()]
+        until = time.monotonic() + LINGER_SECONDS
+        while len(batch) < BATCH:
+            lingers = all(call is not None and call.may_wait for call in batch)
+            try:
+                batch.append(self._calls.get(lingers, max(until - time.monotonic(), 0)))
+            except queue.Empty:
+                break
+        return batch
 
     def _run_batch(self, connection: sqlite3.Connection, calls: list[_Call]) -> None:
         if not calls:
@@ -175,10 +183,13 @@ def _attempt_alone(connection: sqlite3.Connection, call: _Call) -> None:
 
 
 class _Call:
-    def __init__(self, steps: tuple[Step, ...], answers_from: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, steps: tuple[Step, ...], answers_from: int, loop: asyncio.AbstractEventLoop, may_wait: bool
+    ) -> None:
         self.steps = steps
         self.answers_from = answers_from
         self.loop = loop
+        self.may_wait = may_wait
         self.future: asyncio.Future[list[list[Row]]] = loop.create_future()
         self.result: list[list[Row]] | None = None
         self.error: BaseException | None = None
@@ -245,7 +256,7 @@ def _patiently(connection: sqlite3.Connection, statement: str) -> None:
                 raise
             if time.monotonic() > deadline:
                 raise
-        time.sleep(random.uniform(0.0002, 0.002))
+        time.sleep(random.uniform(0.0001, 0.0008))
 
 
 def _applied(connection: sqlite3.Connection) -> set[str]:

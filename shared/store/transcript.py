@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import orjson
+
 from shared.messages import Entry, Session
 from shared.store.database import Database, Row, step
 from shared.store.journal import first_session_id
+from shared.store.windows import Windows
 from shared.value import value
 from shared.window import Window, read_entry
 
@@ -29,28 +32,30 @@ class LastSaid:
 
 
 class Transcript:
-    def __init__(self, database: Database, history_messages: int) -> None:
+    def __init__(self, database: Database, history_messages: int, windows: Windows) -> None:
         self._database = database
         self._window = history_messages
+        self._windows = windows
 
     async def load(self, session_key: str, inbound_id: str) -> tuple[Session, Standing | None]:
         """The session of a key with the end of its transcript, and how an inbound stands. Costs the window, not the history."""
-        found, rows, facts, standing = await self._database.read(
-            step("load_session", session_key=session_key),
-            step("load_window", session_key=session_key, limit=self._window, before=LATEST),
-            step("load_facts", session_key=session_key),
-            step("load_standing", id=inbound_id),
-        )
-        stands = Standing(**standing[0]) if standing else None
-        if not found:
+        left = self._windows.of(session_key)
+        values = {"session_key": session_key, "id": inbound_id, "limit": self._window, "left_by": left.turn_id}
+        [[row]] = await self._database.read(step("load", **values))
+        stands = Standing(row["state"], row["attempts"]) if row["state"] is not None else None
+        if row["session_id"] is None:
             return Session(first_session_id(session_key), 0, 0, 0, Window(None, self._window)), stands
-        row = found[0]
-        history = Window(rows[0]["rows"], self._window)
-        version, count = row["version"] or 0, row["message_count"] or 0
-        known = {fact["name"]: fact["value"] for fact in facts}
-        return Session(
-            row["session_id"], version, count, row["done_seq"], history, row["updated_at"] or 0, known, row["owner"]
-        ), stands
+        session = Session(
+            row["session_id"],
+            row["version"] or 0,
+            row["message_count"] or 0,
+            row["done_seq"],
+            left.window if row["turn_id"] == left.turn_id else Window(row["rows"], self._window),
+            row["updated_at"] or 0,
+            orjson.loads(row["facts"] or "{}"),
+            row["owner"],
+        )
+        return session, stands
 
     async def last_said(self, session_id: str) -> LastSaid | None:
         """The last thing that the user said, commands aside. None: nothing yet."""

@@ -32,6 +32,29 @@ async def test_the_first_mail_wakes_a_key_once_and_the_next_waits(bench: Workben
     assert near(await bench.due("k"), LEASE_S)
 
 
+async def test_a_wake_that_its_maker_takes_is_popped_as_soon_as_it_is_queued(bench: Workbench) -> None:
+    offered = bench.offer(room=True)
+    assert await bench.lane.putting("k", 1, b"m1", here=True) == Put.WOKEN.value
+    assert (await bench.queued(), await bench.popped()) == ([], offered)
+    claim, _, lease = await bench.start_job(offered[0])
+    assert claim is Claim.LEASED and isinstance(lease, Lease) and lease.mail[0].payload == b"m1"
+    assert await bench.popped() == []
+
+
+async def test_a_key_that_is_awake_already_gives_its_maker_nothing_to_start(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    offered = bench.offer(room=True)
+    assert await bench.lane.putting("k", 2, b"m2", here=True) == Put.WAITING.value
+    assert await bench.popped() == [] and len(await bench.queued()) == 1
+    assert (await bench.start_job(offered[0]))[0] is Claim.GONE
+
+
+async def test_a_maker_without_room_queues_its_wake_like_anybody(bench: Workbench) -> None:
+    offered = bench.offer(room=False)
+    assert await bench.lane.putting("k", 1, b"m1", here=True) == Put.WOKEN.value
+    assert (await bench.queued(), await bench.popped()) == (offered, [])
+
+
 async def test_keys_wake_independently(bench: Workbench) -> None:
     assert [await bench.put(key, 1) for key in ("a", "b", "a:b")] == [Put.WOKEN] * 3
     assert len(await bench.queued()) == 3

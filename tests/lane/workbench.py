@@ -50,6 +50,17 @@ class Workbench:
     async def put(self, key: str, seq: int, payload: bytes | None = None, **options: Any) -> Put:
         return await self.lane.put(key, seq, payload if payload is not None else f"m{seq}".encode(), **options)
 
+    def offer(self, *, room: bool) -> list[str]:
+        """Let this process be asked whether it takes the wakes that it makes; gives those that it was asked about."""
+        asked: list[str] = []
+
+        def take(job_id: str) -> bool:
+            asked.append(job_id)
+            return room
+
+        self.lane.takers["turns-0"] = take
+        return asked
+
     async def pop(self) -> str | None:
         """The next wake, moved to the intermediate list as a worker's BLMOVE does."""
         found = await self.client.lmove(QUEUE, INTERMEDIATE, "LEFT", "RIGHT")

@@ -2,7 +2,8 @@
 
 The lane is the same as for turns. The commit of a row is one step and its publication another: between them its worker
 may die, as a receiver may between journal and mailbox. A platform either recognises a part that it has (idempotent) or
-shows it twice.
+shows it twice. A deliverer reads the parts and then marks them one by one; the product reads and marks the next in one
+statement (outbox_take.sql), so it can do less than the model can.
 """
 
 from __future__ import annotations

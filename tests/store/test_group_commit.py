@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.errors import AlreadyDone, Unavailable
-from shared.store import Store, open_store
+from shared.store import Store, open_store, sqlite
 from shared.store.database import Step, step
 from shared.store.sqlite import Sqlite
 from tests.store.books import ask, commit, crowd, load, mail, raw
@@ -109,6 +109,12 @@ async def test_a_caller_that_went_away_harms_nobody(store: Store) -> None:
     assert {"last", *(str(n) for n in range(1, 30, 2))} <= refs
 
 
+async def test_what_may_wait_for_company_does_not_wait_for_ever(store: Store) -> None:
+    await store.database.write(letter("alone"), may_wait=True)
+    await asyncio.gather(*(store.database.write(letter(str(n)), may_wait=True) for n in range(3)))
+    assert len(await ask(store, "SELECT ref FROM dead")) == 4
+
+
 @pytest.fixture
 def sqlite_url(databases: Databases, tmp_path: Path) -> str:
     return databases.fresh_sqlite(tmp_path)
@@ -118,6 +124,23 @@ async def test_sqlite_is_safe_against_power_loss(sqlite_url: str) -> None:
     store = await open_store(sqlite_url, 10)
     [journal], [synchronous] = [await ask(store, f"PRAGMA {name}") for name in ("journal_mode", "synchronous")]
     assert (journal["journal_mode"], synchronous["synchronous"]) == ("wal", 2)
+    await store.database.close()
+
+
+async def test_what_may_wait_shares_the_next_commit_of_what_may_not(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "LINGER_SECONDS", 60.0)
+    store = await open_store(sqlite_url, 10)
+    async with asyncio.timeout(30):
+        await store.database.write(letter("first"))
+        waiting = asyncio.create_task(store.database.write(letter("waiting"), may_wait=True))
+        while isinstance(store.database, Sqlite) and not store.database._writer._calls.empty():
+            await asyncio.sleep(0.01)  # until the writer has it, and lingers
+        assert [row["ref"] for row in await ask(store, "SELECT ref FROM dead")] == ["first"]
+        await store.database.write(letter("second"))
+        await waiting
+    assert len(await ask(store, "SELECT ref FROM dead")) == 3
     await store.database.close()
 
 

@@ -42,6 +42,28 @@ async def test_only_one_attempt_may_begin(store: Store) -> None:
     assert await store.outbox.sending(again)
 
 
+async def test_taking_gives_the_first_part_and_writes_the_attempt_down(store: Store) -> None:
+    first, second = await parts(store, 2)
+    taken = await store.outbox.take(PLACE)
+    assert taken == first
+    [row, _] = await store.outbox.open_parts(PLACE, 10)
+    assert (row.id, row.sending, row.attempts) == (first.id, True, 1)
+    assert await store.outbox.take(PLACE) is None  # nobody knows yet what became of the first
+    await store.outbox.sent(first, "")
+    assert await store.outbox.take(PLACE) == second
+    await store.outbox.failed(second, "503")
+    again = await store.outbox.take(PLACE)
+    assert again is not None and (again.id, again.attempts) == (second.id, 1)
+    await store.outbox.sent(second, "")
+    assert await store.outbox.take(PLACE) is None
+
+
+async def test_a_part_is_taken_once_however_many_try(store: Store) -> None:
+    [part] = await parts(store)
+    taken = await asyncio.gather(*(store.outbox.take(PLACE) for _ in range(20)))
+    assert [found for found in taken if found is not None] == [part]
+
+
 async def test_a_sent_part_is_no_longer_open(store: Store) -> None:
     [part] = await parts(store)
     await store.outbox.sending(part)

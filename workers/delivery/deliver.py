@@ -21,7 +21,7 @@ from shared.settings import Settings
 from shared.value import value
 from workers.delivery import Idempotency, Sender
 
-AT_ONCE = 50  # parts read per look
+AT_ONCE = 50  # parts that are acknowledged together
 
 
 @value
@@ -39,23 +39,54 @@ async def deliver_parts(lease: Lease, courier: Courier) -> None:
         if not await lease.begin(lease.mail[0].seq):
             lease.lose()
             return
-        parts = await courier.pipe.store.outbox.open_parts(lease.key, AT_ONCE)
-        done = {waiting.seq for waiting in lease.mail}
-        for part in parts:
-            if lease.lost:
-                return
-            wait = await _deliver(part, courier)
+        done = [waiting.seq for waiting in lease.mail]
+        last = max(done)
+        while (part := await _next(lease.key, courier)) is not None:
+            wait = await (_resume(part, courier) if part.sending else _send(part, courier))
             if wait is not None:
                 await lease.release(delay=wait, spent=False)
                 return
-            done.add(part.id)
+            if lease.lost:
+                return
+            done.append(part.id)
+            if part.id >= last:
+                break
         rounds += 1
         over = rounds >= courier.pipe.settings.turns_per_lease
-        await lease.acknowledge(sorted(done), limit=AT_ONCE, hand_over=over)
+        await lease.acknowledge(done, limit=AT_ONCE, hand_over=over)
 
 
-async def _deliver(part: Part, courier: Courier) -> timedelta | None:
-    """Send one part to its end. A duration says: not now, and nothing behind it either."""
+async def _next(destination: str, courier: Courier) -> Part | None:
+    """The part that is next, as one that is being sent from now on, or that somebody else was sending."""
+    outbox = courier.pipe.store.outbox
+    while True:
+        reach("deliver.before_sending")
+        if (part := await outbox.take(destination)) is not None:
+            return part
+        waiting = await outbox.open_parts(destination, 1)
+        if not waiting or waiting[0].sending:
+            return waiting[0] if waiting else None
+
+
+async def _resume(part: Part, courier: Courier) -> timedelta | None:
+    """Send a part of which nobody saw whether it arrived, or do not."""
+    outbox, settings = courier.pipe.store.outbox, courier.pipe.settings
+    sender = courier.senders.get(part.source.platform)
+    metrics.AMBIGUOUS_SEND.labels(part.source.platform).inc()
+    await outbox.ambiguous(part)
+    if sender is not None and not _may_repeat(sender, settings):
+        await _bury(part, courier, "ambiguous", "an earlier attempt may have arrived")
+        return None
+    if part.attempts >= settings.delivery_max_attempts:
+        await _bury(part, courier, "crashed", f"no end was seen of {part.attempts} attempts")
+        return None
+    if not await outbox.sending(part):
+        return settings.lease  # another attempt began, by one that lost this lease: let it end before going on in order
+    return await _send(part, courier)
+
+
+async def _send(part: Part, courier: Courier) -> timedelta | None:
+    """Make the attempt that is written down. A duration says: not now, and nothing behind it either."""
     outbox, settings = courier.pipe.store.outbox, courier.pipe.settings
     platform = part.source.platform
     if part.in_reply_to:
@@ -64,18 +95,6 @@ async def _deliver(part: Part, courier: Courier) -> timedelta | None:
     if sender is None:
         await _bury(part, courier, "no sender", f"no sender for {platform} is configured")
         return None
-    if part.sending:
-        metrics.AMBIGUOUS_SEND.labels(platform).inc()
-        await outbox.ambiguous(part)
-        if not _may_repeat(sender, settings):
-            await _bury(part, courier, "ambiguous", "an earlier attempt may have arrived")
-            return None
-        if part.attempts >= settings.delivery_max_attempts:
-            await _bury(part, courier, "crashed", f"no end was seen of {part.attempts} attempts")
-            return None
-    reach("deliver.before_sending")
-    if not await outbox.sending(part):
-        return settings.lease  # another attempt began, by one that lost this lease: let it end before going on in order
     try:
         with metrics.SECONDS["send"].time():
             reach("deliver.before_send")

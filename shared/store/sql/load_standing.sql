@@ -1,2 +1,0 @@
--- How an inbound stands.
-SELECT state, attempts FROM inbox WHERE id = :id

@@ -1,0 +1,99 @@
+"""A reply is delivered by the worker that wrote it down, if that has room; otherwise it waits in a queue for any worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import redis
+
+from shared import keys
+from shared.codec import Serializer
+from shared.messages import Part, Receipt
+from shared.pipeline import CONTROL, DELIVERIES, TURNS
+from tests.support.pipe import Rig
+from workers.crew import open_crew
+from workers.delivery import Idempotency
+from workers.delivery.deliver import Courier
+from workers.rq_worker import KeyturnWorker
+
+
+class Collecting:
+    """A platform that takes everything."""
+
+    idempotency = Idempotency.NATIVE
+
+    def __init__(self) -> None:
+        self.sent: asyncio.Queue[Part] = asyncio.Queue()
+
+    async def send(self, part: Part) -> Receipt:
+        self.sent.put_nowait(part)
+        return Receipt()
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What the worker said to each wake that it was offered by itself."""
+    take, answers = KeyturnWorker._take, list[bool]()
+
+    def answering(self: KeyturnWorker, queue: str, job_id: str) -> bool:
+        answers.append(take(self, queue, job_id))
+        return answers[-1]
+
+    monkeypatch.setattr(KeyturnWorker, "_take", answering)
+    return answers
+
+
+@asynccontextmanager
+async def working(
+    rig: Rig, room: int, lanes: tuple[str, ...] = (TURNS, DELIVERIES, CONTROL)
+) -> AsyncIterator[Collecting]:
+    """A worker on all partitions, with room for so many wakes beside those that wait for one."""
+    [server] = rig.pipe.servers.all
+    queues = [keys.queue_name(lane, p) for lane in lanes for p in range(rig.pipe.settings.partitions)]
+    connection = redis.Redis.from_url(server.url)
+    worker = KeyturnWorker(queues, name="taken", connection=connection, serializer=Serializer, prepare_for_work=False)
+    worker.hostname, worker.pid = "here", 1
+    stopping, platform = asyncio.Event(), Collecting()
+    fetchers = len([queue for queue in queues if not queue.startswith(CONTROL)])
+    async with open_crew(rig.pipe, rig.agent, "taken") as crew, asyncio.timeout(60):
+        crew = replace(crew, courier=Courier(rig.pipe, {"webhook": platform}))
+        running = asyncio.create_task(worker.run(crew, server, asyncio.Semaphore(fetchers + room), stopping))
+        try:
+            yield platform
+        finally:
+            stopping.set()
+            await running
+
+
+async def test_a_reply_is_taken_by_the_worker_that_wrote_it(rig: Rig, taken: list[bool]) -> None:
+    async with working(rig, room=10) as platform:
+        for n in range(5):
+            await rig.accept(f"m{n}")
+            part = await platform.sent.get()
+            assert part.text == f"echo: m{n}"
+    assert True in taken
+    assert await rig.residue() == []
+
+
+async def test_a_worker_without_room_leaves_the_reply_to_whoever_comes(rig: Rig, taken: list[bool]) -> None:
+    async with working(rig, room=0) as platform:
+        for n in range(5):
+            await rig.accept(f"m{n}", chat=f"c{n}")
+            assert (await platform.sent.get()).text == f"echo: m{n}"
+    assert taken == [False] * 5
+    assert await rig.residue() == []
+
+
+async def test_a_worker_for_turns_alone_takes_no_deliveries(rig: Rig, taken: list[bool]) -> None:
+    async with working(rig, room=10, lanes=(TURNS,)):
+        await rig.accept("m")
+        async with asyncio.timeout(60):
+            while await rig.pipe.deliveries.awake(["to:webhook:c1"]) != [True]:
+                await asyncio.sleep(0.01)
+    assert taken == []
+    async with working(rig, room=10, lanes=(DELIVERIES,)) as platform:
+        assert (await platform.sent.get()).text == "echo: m"
