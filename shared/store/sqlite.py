@@ -28,6 +28,7 @@ BATCH = 256  # calls per commit
 # 5 ms would be waited for several times in each commit.
 SWITCH_SECONDS = 0.001
 MAPPED_BYTES = 1 << 30  # read without a copy: among a million sessions, hardly a page is where the last turn looked
+CHECKPOINT_PAGES = 4000  # of log before it is copied back: a page that changes often is copied once for many changes
 BUSY_SECONDS = 30.0  # how long another process may keep the file before calls fail
 LINGER_SECONDS = 0.005  # how long what may wait for company does
 
@@ -71,6 +72,7 @@ class Sqlite:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA busy_timeout = 0")  # we wait ourselves, in smaller steps
         connection.execute("PRAGMA cache_size = -16000")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
         return connection
 

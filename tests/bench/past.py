@@ -5,6 +5,7 @@ Made once per size and copied for each measurement: accepting a million messages
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ class Pasts:
         template = self._made.get((sessions, messages)) or self._make(sessions, messages)
         path = self.ground.fresh_directory("past") / "keyturn.db"
         shutil.copy(template, path)
+        with path.open("rb") as copy:
+            os.fsync(copy.fileno())  # or the system would write it out while somebody measures
         return f"sqlite:///{path}"
 
     def _make(self, sessions: int, messages: int) -> Path:
