@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from producers import http
@@ -90,6 +90,8 @@ async def test_any_body_that_is_signed_is_understood_or_recorded(door: Door, in_
     def check(awaited: Any) -> None:
         @fuzzing
         @given(bodies)
+        @example(a_body())
+        @example(b"{}")
         def fuzz(body: bytes) -> None:
             response = awaited(door.post(body, signed(body)))
             unharmed(door, response, 200)
