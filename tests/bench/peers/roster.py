@@ -108,6 +108,13 @@ def _node_modules(ground: Ground) -> Path:
     return home
 
 
+def pinned() -> dict[str, str]:
+    """The versions of those that live in environments of their own."""
+    pins = [line.partition(" ")[0].split("==") for file in HERE.glob("*.txt") for line in file.read_text().splitlines()]
+    versions = {pin[0]: pin[1] for pin in pins if len(pin) == 2}
+    return {name: versions[name] for name in ("arq", "saq", "celery")} | dict(pin.split("@") for pin in GROUPMQ[:1])
+
+
 def _install(command: Sequence[str], cwd: Path) -> None:
     """Not from our own directory: uv would hold the peer to our versions."""
     try:
