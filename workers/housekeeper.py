@@ -24,7 +24,7 @@ from shared.errors import PipelineError
 from shared.failpoints import reach
 from shared.lane import Lane, Recovered
 from shared.lane.garbage import purge
-from shared.lane.wake import queue_key
+from shared.lane.wake import popped_key
 from shared.pipeline import Pipeline
 from shared.redis_servers import Server
 from workers.watcher import Watcher
@@ -118,7 +118,7 @@ class Housekeeper:
         now = time.monotonic()
         for partition in self._pipe.servers.partitions_of(server):
             queue = keys.queue_name(lane.name, partition)
-            ids: Any = await server.client.lrange(f"{queue_key(queue)}:intermediate", 0, -1)  # anybody's bytes
+            ids: Any = await server.client.lrange(popped_key(queue), 0, -1)  # anybody's bytes
             for gone in [seen for seen in self._popped if seen[0] == queue and seen[1] not in ids]:
                 del self._popped[gone]
             stuck = [id for id in ids if now - self._popped.setdefault((queue, id), now) > STUCK_SECONDS]

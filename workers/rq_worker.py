@@ -27,7 +27,7 @@ from shared import log, metrics
 from shared.errors import PipelineError, Unavailable
 from shared.failpoints import reach
 from shared.lane import Lane, Lease
-from shared.lane.wake import FAILURE_TTL_SECONDS, Running, called, is_call, queue_key, stamp
+from shared.lane.wake import FAILURE_TTL_SECONDS, Running, called, is_call, popped_key, queue_key, stamp
 from shared.pipeline import CONTROL, JOBS
 from shared.redis_servers import Server
 from workers.crew import Crew
@@ -92,9 +92,9 @@ class KeyturnWorker(BaseWorker):
 
         So while a backlog drains, a conversation that begins now is answered now, and the backlog still gets half.
         """
-        key, slots = queue_key(queue), self._slots_of(queue)
+        slots = self._slots_of(queue)
         pops = cycle(
-            pack_command(("BLMOVE", key, f"{key}:intermediate", end, "RIGHT", POP_SECONDS))  # type: ignore[arg-type]
+            pack_command(("BLMOVE", queue_key(queue), popped_key(queue), end, "RIGHT", POP_SECONDS))  # type: ignore[arg-type]
             for end in ("LEFT", "RIGHT")
         )
         connection = self._server.connection()
@@ -168,7 +168,7 @@ class KeyturnWorker(BaseWorker):
             if job_id.encode() != popped:
                 metrics.FORGED_JOB.inc()
                 log.get().error("forged job refused", job=job_id[:40], queue=queue, reason="its id is not text")
-                await self._server.client.lrem(f"{queue_key(queue)}:intermediate", 1, popped)  # type: ignore[arg-type]
+                await self._server.client.lrem(popped_key(queue), 1, popped)  # type: ignore[arg-type]
                 return
             if self._stopping.is_set() or self._suspended:  # popped just after the worker was told so: not for us
                 await lane.requeue(self._server, queue, [job_id])

@@ -23,16 +23,14 @@ from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane.garbage import Garbled, purge, readable
 from shared.lane.lease import Lease, unpack_mail
-from shared.lane.wake import FAILURE_TTL_SECONDS, JOB_PREFIX, Running, WakeTemplate, queue_key, stamp
+from shared.lane.wake import FAILURE_TTL_SECONDS, JOB_PREFIX, Running, WakeTemplate, popped_key, queue_key, stamp
 from shared.redis_servers import Script, Server, Servers
 
 _HERE = Path(__file__).parent
 PUT, START, FINISH, RENEW, RECOVER, REQUEUE, ABANDON = (
     Script.load(_HERE / f"{name}.lua") for name in ("put", "start", "finish", "renew", "recover", "requeue", "abandon")
 )
-SOON = timedelta(
-    seconds=5
-)  # shorter delays end to the moment; for others a housekeeper's look, twice a second, will do
+SOON = timedelta(seconds=5)  # shorter delays end to the moment; for others a housekeeper looks twice a second
 CLOCK_SECONDS = 0.005  # Redis counts in milliseconds, and who comes too early has come for nothing
 RENEW_AT_ONCE = 200  # leases per call: keeps a call well below a millisecond of Redis' time
 
@@ -72,9 +70,7 @@ class Lane:
         self._held: dict[str, Lease] = {}
         self._renewer: asyncio.Task[None] | None = None
         self._waking: set[asyncio.Task[None]] = set()
-        self.takers: dict[
-            str, Callable[[str], bool]
-        ] = {}  # by queue: who in this process takes a wake, if there is room
+        self.takers: dict[str, Callable[[str], bool]] = {}  # by queue: who here takes a wake, if there is room
 
     async def put(
         self, key: str, seq: int, payload: bytes, *, limit: int = 10**9, seen: str = "", seen_ttl_s: int = 0
@@ -100,7 +96,7 @@ class Lane:
         names = [*self._names(key), keys.seen(seen), *wake_names]
         queue, job_id = keys.queue_name(self.name, partition), wake_args[0]
         if here and (take := self.takers.get(queue)) is not None and take(job_id):
-            names.append(queue_key(queue) + ":intermediate")
+            names.append(popped_key(queue))
         args = [key, seq, payload, limit, seen_ttl_s, self.patience_ms, *wake_args]
         return self.servers.of_partition(partition).call(PUT, names, args)
 
@@ -119,7 +115,7 @@ class Lane:
         running = Running(job_id, fresh_id(), worker_key, worker_name, queue, datetime.now(UTC))
         job, _, _, wip, execution, executions, _ = running.names()
         token = fresh_id()
-        names = [job, queue_key(queue) + ":intermediate", wip, execution, executions, keys.due(self.name)]
+        names = [job, popped_key(queue), wip, execution, executions, keys.due(self.name)]
         now_s = running.started.timestamp()
         args = [job_id, running.execution, worker_name, stamp(running.started), now_s, heartbeat_ttl_s, token]
         args += [self.lease_ms, limit, keys.mail(self.name, ""), keys.state(self.name, "")]
@@ -164,8 +160,7 @@ class Lane:
 
     async def requeue(self, server: Server, queue: str, job_ids: Sequence[str | bytes]) -> int:
         """Put popped but never started wakes back to the front of their queue."""
-        key = queue_key(queue)
-        return int(await server.call(REQUEUE, [key + ":intermediate", key], job_ids))
+        return int(await server.call(REQUEUE, [popped_key(queue), queue_key(queue)], job_ids))
 
     async def abandon(self, server: Server, queue: str, at_most: int) -> int:
         """Give up jobs whose worker died, for RQ's readers; their keys are recovered by `recover`."""

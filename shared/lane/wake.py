@@ -26,6 +26,11 @@ def queue_key(name: str) -> str:
     return Queue.redis_queue_namespace_prefix + name
 
 
+def popped_key(queue: str) -> str:
+    """Where RQ's workers keep what they popped until they start it."""
+    return queue_key(queue) + ":intermediate"
+
+
 def stamp(at: datetime) -> str:
     """RQ's text form of a time."""
     return at.isoformat(timespec="microseconds")[:26] + "Z"

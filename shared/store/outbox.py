@@ -26,7 +26,7 @@ class Outbox:
         return [_part(row) for row in rows]
 
     async def take(self, destination: str) -> Part | None:
-        """The first of them, and write down that an attempt at it begins. None: there is none, or its last attempt came to
+        """The first of them as it was, and write down that an attempt at it begins. None: there is none, or its last attempt came to
         no end, which is to be looked at before it is sent again."""
         [rows] = await self._database.write(step("outbox_take", destination=destination, now=now_ms()))
         return _part(rows[0]) if rows else None
@@ -85,5 +85,5 @@ def _part(row: Row) -> Part:
         media=decode_media(payload["media"]),
         attempts=row["attempts"],
         answers=payload.get("answers"),
-        sending=row.get("state") == "sending",
+        sending=row["state"] == "sending",
     )

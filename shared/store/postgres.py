@@ -72,9 +72,8 @@ class Postgres:
         await pool.open(wait=False)
         return cls(pool)
 
-    async def write(
-        self, *steps: Step, may_wait: bool = False
-    ) -> list[list[Row]]:  # the server finds company by itself
+    async def write(self, *steps: Step, may_wait: bool = False) -> list[list[Row]]:
+        # What may wait does not: the server finds company for it by itself.
         try:
             return await self._write(steps)
         except (UnicodeEncodeError, psycopg.DataError):  # it was not sent, or all of it was refused

@@ -26,7 +26,7 @@ NOTHING = Left("", Window(None, 0))
 class Windows:
     def __init__(self, characters: int = CHARACTERS) -> None:
         self._most = characters
-        self._kept: OrderedDict[str, Left] = OrderedDict()  # by session key, the one that was used last at the end
+        self._kept: OrderedDict[str, Left] = OrderedDict()  # by session key, the latest at the end
         self._characters = 0
 
     def of(self, session_key: str) -> Left:

@@ -72,10 +72,9 @@ async def working(
 async def test_a_reply_is_taken_by_the_worker_that_wrote_it(rig: Rig, taken: list[bool]) -> None:
     async with working(rig, room=10) as platform:
         for n in range(5):
-            await rig.accept(f"m{n}")
-            part = await platform.sent.get()
-            assert part.text == f"echo: m{n}"
-    assert True in taken
+            await rig.accept(f"m{n}", chat=f"c{n}")
+            assert (await platform.sent.get()).text == f"echo: m{n}"
+    assert taken == [True] * 5
     assert await rig.residue() == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from shared import keys
 from shared.lane import Lane, Lease, Put
 from shared.lane.lane import Claim
-from shared.lane.wake import JOB_PREFIX, Running, WakeTemplate, queue_key
+from shared.lane.wake import JOB_PREFIX, Running, WakeTemplate, popped_key, queue_key
 from shared.redis_servers import Server, Servers
 
 LEASE = timedelta(minutes=10)
@@ -150,7 +150,7 @@ class Workbench:
 
 
 QUEUE = queue_key("turns-0")
-INTERMEDIATE = f"{QUEUE}:intermediate"
+INTERMEDIATE = popped_key("turns-0")
 DUE = keys.due("turns")
 
 

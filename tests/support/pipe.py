@@ -15,7 +15,7 @@ from shared.codec import message_id
 from shared.control import control_key
 from shared.lane import Lane, Lease
 from shared.lane.lane import Claim
-from shared.lane.wake import queue_key
+from shared.lane.wake import popped_key, queue_key
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
 from workers.agent import Agent, FunctionAgent, asks, echo, wants_context
@@ -46,8 +46,9 @@ class Rig:
 
     async def pop(self, lane: Lane, key: str) -> str | None:
         """The next wake of a key's partition, popped as a worker pops it."""
-        name = queue_key(keys.queue_name(lane.name, keys.partition(key, lane.partitions)))
-        found: Any = await self.pipe.servers.of_key(key).client.lmove(name, f"{name}:intermediate", "LEFT", "RIGHT")
+        queue = keys.queue_name(lane.name, keys.partition(key, lane.partitions))
+        client = self.pipe.servers.of_key(key).client
+        found: Any = await client.lmove(queue_key(queue), popped_key(queue), "LEFT", "RIGHT")
         return found.decode() if found is not None else None
 
     async def start(self, lane: Lane, key: str, limit: int = 1) -> tuple[Claim, Lease | None]:

@@ -17,9 +17,7 @@ SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 TOKEN = "99:canary"
 
 
-@pytest.fixture(autouse=True)
-def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("nothing_set")
 
 
 def test_G1_the_word_false_disables_and_what_is_malformed_is_said_at_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from pydantic import SecretStr
 
-from shared import settings
 from shared.errors import ConfigurationError
 from shared.settings import Settings, Telegram
+from tests.support import environment
 
 CANARY = "canary-7f3a9c"
 TOKEN = f"99:{CANARY}"
 
 
-@pytest.fixture(autouse=True)
-def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("nothing_set")
 
 
 def load(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:
-    for name, value in variables.items():
-        monkeypatch.setenv(f"KEYTURN_TELEGRAM__{name}", value)
-    return settings.load()
+    return environment.load(monkeypatch, **{f"TELEGRAM__{name}": value for name, value in variables.items()})
 
 
 def test_without_a_token_there_is_no_bot(monkeypatch: pytest.MonkeyPatch) -> None:

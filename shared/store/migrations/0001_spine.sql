@@ -22,7 +22,7 @@ CREATE TABLE routes (
     last_seq BIGINT NOT NULL,        -- given out
     done_seq BIGINT NOT NULL,        -- everything up to here has ended
     created_at BIGINT NOT NULL
-) {{clustered}};
+);
 
 -- A conversation. Every writer of its transcript compares and sets `version`, and signs with `turn_id`.
 CREATE TABLE sessions (
@@ -33,7 +33,7 @@ CREATE TABLE sessions (
     message_count BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL
-) {{clustered}};
+);
 CREATE INDEX sessions_updated ON sessions (updated_at);
 
 -- The transcript.
@@ -62,7 +62,7 @@ CREATE TABLE turns (
     claimed_at BIGINT NOT NULL,
     started_at BIGINT NOT NULL,
     committed_at BIGINT NOT NULL
-) {{clustered}};
+);
 
 -- Replies decided but not yet known to be delivered, and what became of them.
 CREATE TABLE outbox (

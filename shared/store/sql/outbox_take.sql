@@ -5,4 +5,4 @@ WHERE state = 'pending' AND id = (
     WHERE destination = :destination AND state IN ('pending', 'sending')
     ORDER BY id LIMIT 1
 )
-RETURNING id, idempotency_key, session_key, payload, attempts - 1 AS attempts
+RETURNING id, idempotency_key, session_key, payload, 'pending' AS state, attempts - 1 AS attempts
