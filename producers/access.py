@@ -10,8 +10,7 @@ from enum import StrEnum
 
 from shared.messages import Inbound
 from shared.settings import Platform, Settings
-
-EVERYBODY = "*"
+from shared.settings.people import EVERYBODY
 
 
 class Verdict(StrEnum):
@@ -42,5 +41,6 @@ def _may_talk(inbound: Inbound, platform: Platform, settings: Settings) -> bool:
     ids = {id for id in (inbound.source.user, inbound.source.user_alt) if id}
     if not ids:
         return False
-    listed = {*platform.allowed_users, *settings.allowed_users}
-    return bool(listed & {*ids, EVERYBODY}) if listed else settings.allow_all_users
+    if not platform.allowed_users and not settings.allowed_users:
+        return settings.allow_all_users
+    return bool(settings.allowed_on(inbound.source.platform) & {*ids, EVERYBODY})

@@ -1,4 +1,7 @@
-"""The HTTP API: post a message, see where it stands, follow a session's replies."""
+"""The HTTP API: post a message, see where it stands, follow a session's replies.
+
+A key opens the API's own conversations. Those of other platforms are not there for it, whether they exist or not.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from shared.control import conversation_of
 from shared.errors import Denied, Malformed
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
-from shared.trace import trace
+from shared.trace import reason_word, trace
 
 __all__ = ["Api", "replies"]
 
@@ -46,15 +49,18 @@ class Api:
         self._check(request)
         id = request.path_params["id"]
         found = await trace(self._pipe, id) if _MESSAGE_ID.fullmatch(id) else None
-        if found is None:
+        if found is None or found["platform"] != PLATFORM:
             return JSONResponse({"error": "no such message"}, 404)
-        found["session_key"] = conversation_of(found["session_key"] or "") or None
+        found["session_key"] = conversation_of(found["session_key"])
+        found["reason"] = reason_word(found["reason"])
         return JSONResponse({name: found[name] for name in _SHOWN})
 
     async def follow(self, request: Request) -> Response:
         """Server-sent events: each reply part of a session, from Last-Event-ID on. The key is percent-encoded in the path."""
         self._check(request)
         key = SessionKey.parse(request.path_params["key"])
+        if key.platform != PLATFORM:
+            return JSONResponse({"error": "no such session"}, 404)
         last = request.headers.get("last-event-id") or "0"
         if not _EVENT_ID.fullmatch(last):
             raise Malformed("Last-Event-ID is a number")

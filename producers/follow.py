@@ -34,8 +34,7 @@ async def replies(pipe: Pipeline, session_key: str, after: int) -> AsyncGenerato
     async with Bell(pipe.servers.of_key(session_key), keys.events(session_key)) as bell:
         while True:
             try:
-                with anyio.CancelScope(shield=True):  # a reader that leaves in the middle would cost a connection
-                    rows = await pipe.store.outbox.of_session(session_key, after=after)
+                rows = await pipe.store.outbox.of_session(session_key, after=after)
             except Unavailable:
                 yield None
                 await asyncio.sleep(RETRY_SECONDS)
@@ -80,12 +79,16 @@ class Bell:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await self._listen()
             assert self._listening is not None
-            heard = await self._listening.get_message(ignore_subscribe_messages=True, timeout=KEEP_ALIVE_SECONDS)
+            heard: Any = await self._listening.get_message(timeout=KEEP_ALIVE_SECONDS)
+            if heard is None:  # nobody rang, or the connection is dead: find out
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await self._listening.ping()
+                    heard = await self._listening.get_message(timeout=None)
         except (redis.RedisError, OSError, TimeoutError):
             await self._hang_up()
             await asyncio.sleep(RETRY_SECONDS)
             return False
-        return heard is not None
+        return heard is not None and heard["type"] == "message"
 
     async def _listen(self) -> None:
         self._client = self._server.connect()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from shared import log, metrics
-from shared.codec import encode_inbound
+from shared.codec import decode_inbound, encode_inbound
 from shared.control import control_key, conversation_of, is_control
-from shared.errors import MailboxFull, Unavailable
+from shared.errors import MailboxFull, Malformed, Unavailable
 from shared.failpoints import reach
 from shared.lane import Put
 from shared.messages import Inbound, State
 from shared.pipeline import Pipeline
-from shared.routing import agent_for
-from shared.session_key import SessionKey
+from shared.routing import Sharing, agent_for
 from shared.value import value
 
 SEEN_TTL_S = 14 * 24 * 3600  # longer than any platform redelivers; only for durability = redis
@@ -30,12 +29,7 @@ async def accept(pipe: Pipeline, inbound: Inbound) -> Acceptance:
 
     Raises Malformed for a source without the ids it needs, MailboxFull, and Unavailable when nothing could keep it.
     """
-    key = SessionKey.for_source(
-        inbound.source,
-        agent=agent_for(inbound.source, pipe.settings),
-        group_per_user=pipe.settings.group_sessions_per_user,
-        thread_per_user=pipe.settings.thread_sessions_per_user,
-    )
+    key = Sharing.of(pipe.settings).key_of(inbound.source, agent_for(inbound.source, pipe.settings))
     log.correlation.set(inbound.id)
     with metrics.SECONDS["accept"].time():
         journaled = pipe.settings.durability == "journal"
@@ -54,10 +48,14 @@ async def _journal(pipe: Pipeline, inbound: Inbound, key: str) -> Acceptance:
     reach("accept.before_journal")
     accepted = await pipe.store.journal.accept(inbound, payload, key, pipe.settings.mailbox_limit)
     reach("accept.after_journal")
+    if not accepted.fresh and _says_something_else(inbound, accepted.payload):
+        metrics.DEDUP_CONFLICT.labels(inbound.source.platform).inc()
+        log.get().error("not taken: an accepted message has the same id and says something else", key=key)
     if accepted.state == State.PENDING:  # also when it is not fresh: the first receiver may have died before its wake
         try:
             reach("accept.before_wake")
-            await pipe.lane_of(accepted.session_key).put(accepted.session_key, accepted.seq, payload)
+            known = payload if accepted.fresh else accepted.payload.encode()
+            await pipe.lane_of(accepted.session_key).put(accepted.session_key, accepted.seq, known)
             reach("accept.after_wake")
         except Unavailable as error:  # the journal has it: the housekeeper wakes the key when Redis is back
             log.get().warning("accepted without a wake", error=str(error))
@@ -71,3 +69,17 @@ async def _mailbox_only(pipe: Pipeline, inbound: Inbound, key: str) -> Acceptanc
     if put is Put.FULL:
         raise MailboxFull(key)
     return Acceptance(inbound.id, conversation_of(key), State.PENDING, put is not Put.SEEN)
+
+
+def _says_something_else(inbound: Inbound, accepted: str) -> bool:
+    """Whether two messages share an id, so that one of them would vanish. Names may change between two deliveries of one."""
+    try:
+        known = decode_inbound(accepted)
+    except Malformed:  # deleted, or from another version
+        return False
+    return _content(inbound) != _content(known)
+
+
+def _content(inbound: Inbound) -> tuple[object, ...]:
+    source = inbound.source
+    return source.chat, source.thread, source.user, inbound.text, inbound.media

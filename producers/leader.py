@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from shared import log
-from shared.errors import Unavailable
+from shared.background import survived
 from shared.ids import fresh_id
 from shared.redis_servers import Script, Server
 
@@ -36,15 +36,15 @@ class Leader:
     async def __aexit__(self, *_: object) -> None:
         self._keeping.cancel()
         await asyncio.gather(self._keeping, return_exceptions=True)
-        with contextlib.suppress(Unavailable):
+        with contextlib.suppress(Exception):  # then it runs out
             await self._server.call(RESIGN, [self._name], [self._token])
 
     async def _keep(self) -> None:
         while True:
             try:
                 self._note(bool(await self._server.call(LEAD, [self._name], [self._token, self._ttl_ms])))
-            except Unavailable as error:  # nobody else can take it either: who leads goes on, who does not waits
-                log.get().warning("lead not renewed", name=self._name, error=str(error))
+            except Exception as error:  # nobody else can take it either: who leads goes on, who does not waits
+                survived("lead", "lead not renewed", error, name=self._name)
             await asyncio.sleep(self._every)
 
     def _note(self, ours: bool) -> None:

@@ -14,8 +14,8 @@ from producers.telegram.listener import open_listener as open_telegram
 from shared import log
 from shared.errors import ConfigurationError
 from shared.pipeline import Pipeline, open_pipeline
-from shared.redaction import open_redaction
 from shared.settings import Settings
+from shared.store.schema import require_schema
 
 
 class Listener(Protocol):
@@ -30,7 +30,7 @@ def listen(config: Settings, platform: str) -> None:
     """Listen until SIGTERM or SIGINT; what was being taken in is taken in first."""
     if platform not in LISTENERS:
         raise ConfigurationError(f"nothing to listen to on {platform}: choose from {', '.join(sorted(LISTENERS))}")
-    log.setup(config.log_level, f"listen {platform}", config.secret_values(), open_redaction(config))
+    log.setup_for(config, f"listen {platform}")
     uvloop.run(_listen(config, platform))
 
 
@@ -38,7 +38,9 @@ async def _listen(config: Settings, platform: str) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    async with open_pipeline(config) as pipe, LISTENERS[platform](pipe) as listener:
-        log.get().info("listening", platform=platform)
-        await listener.run(stopping)
-        log.get().info("stopped", platform=platform)
+    async with open_pipeline(config) as pipe:
+        await require_schema(pipe.store.database)
+        async with LISTENERS[platform](pipe) as listener:
+            log.get().info("listening", platform=platform)
+            await listener.run(stopping)
+            log.get().info("stopped", platform=platform)

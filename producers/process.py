@@ -14,31 +14,22 @@ from typing import Any
 import uvicorn
 import uvloop
 
+from producers.bind import bind
 from producers.connection import Connection, Resting
 from producers.web import build_app
 from shared import log
 from shared.pipeline import open_pipeline
-from shared.redaction import open_redaction
 from shared.settings import Settings
+from shared.store.schema import require_schema
 
 DRAIN_SECONDS = 10
 
 
 def receive(config: Settings, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; calls `ready` with the URL once requests are answered."""
-    log.setup(config.log_level, "receive", config.secret_values(), open_redaction(config))
+    log.setup_for(config, "receive")
     listening = bind(host, port)
     uvloop.run(_serve(config, listening, ready))
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 picks a free one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind((host, port))
-    listening.listen(1024)
-    return listening
 
 
 class _Server(uvicorn.Server):
@@ -50,6 +41,7 @@ class _Server(uvicorn.Server):
 
     def stop(self, stopping: asyncio.Event) -> None:
         stopping.set()  # readers that follow a session would stay for ever
+        self.force_exit = self.should_exit  # told twice: now
         self.should_exit = True
 
 
@@ -74,6 +66,7 @@ def server_config(app: Any, config: Settings) -> uvicorn.Config:
 async def _serve(config: Settings, listening: socket.socket, ready: Callable[[str], None]) -> None:
     host, port = listening.getsockname()[:2]
     async with open_pipeline(config) as pipe:
+        await require_schema(pipe.store.database)
         app = build_app(pipe)
         server = _Server(server_config(app, config))
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -19,7 +19,7 @@ from producers.api import Api
 from producers.openapi import describe
 from producers.telegram.webhook import TelegramReceiver
 from producers.webhook.webhook import WebhookReceiver
-from shared import metrics, signing
+from shared import VERSION, metrics, signing
 from shared.errors import PipelineError
 from shared.gauges import render_gauges
 from shared.pipeline import Pipeline
@@ -51,6 +51,7 @@ def build_app(pipe: Pipeline) -> Starlette:
         return JSONResponse(description)
 
     routes.append(_route("/openapi.json", openapi))
+    routes.append(_route("/", _front_page(routes)))
     if pipe.settings.telegram.on:  # Telegram's to describe, not ours
         for account, bot in pipe.settings.telegram.accounts.items():
             if bot.webhook_secret:
@@ -98,6 +99,21 @@ class Health:
 
 def _route(path: str, endpoint: http.Endpoint, method: str = "GET") -> Route:
     return Route(path, http.answering(endpoint), methods=[method])
+
+
+def _front_page(routes: list[Route]) -> http.Endpoint:
+    """What there is, for a person who opens the address in a browser."""
+    lines = [
+        f"{method:<5} {route.path}" for route in routes for method in sorted(route.methods or ()) if method != "HEAD"
+    ]
+    text = "\n".join(
+        [f"Keyturn {VERSION}", "", *lines, "", "/openapi.json describes what takes and gives messages.", ""]
+    )
+
+    async def front_page(_: Request) -> Response:
+        return PlainTextResponse(text)
+
+    return front_page
 
 
 async def _no_route(request: Request, error: HTTPException) -> Response:

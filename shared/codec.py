@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -12,6 +12,7 @@ from shared.errors import Malformed
 from shared.messages import Entry, Inbound, Media, Reply, Result, Source, Turn
 
 WIRE_VERSION = 1
+T = TypeVar("T")
 
 
 class Serializer:
@@ -50,8 +51,8 @@ def decode_inbound(data: bytes | str) -> Inbound:
         raise Malformed(f"wire version {version!r:.20} is not known")
     try:
         fields = dict(record["inbound"])
-        source, media = decode_source(fields.pop("source")), decode_media(fields.pop("media"))
-        inbound = Inbound(source=source, media=media, **fields)
+        fields["source"], fields["media"] = decode_source(fields["source"]), decode_media(fields["media"])
+        inbound = _made(Inbound, fields)
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed(f"not an inbound: {type(error).__name__}") from None
     _check(inbound, "inbound", _INBOUND)
@@ -100,11 +101,11 @@ def encode_text(value: Any) -> str:
 
 
 def decode_source(fields: Any) -> Source:
-    """The source in a decoded record; Malformed where a field is missing, unknown or of the wrong kind."""
+    """The source in a decoded record; Malformed where a field is missing or of the wrong kind."""
     try:
-        source = Source(**fields)
-    except TypeError:
-        raise Malformed("the fields of a source are others") from None
+        source = _made(Source, fields)
+    except (TypeError, AttributeError):
+        raise Malformed("the source is no object, or a field is missing") from None
     _check(source, "source", _SOURCE)
     return source
 
@@ -112,9 +113,9 @@ def decode_source(fields: Any) -> Source:
 def decode_media(items: Any) -> tuple[Media, ...]:
     """The media in a decoded record; Malformed where they are something else."""
     try:
-        media = tuple(Media(**item) for item in items)
-    except TypeError:
-        raise Malformed("the fields of media are others") from None
+        media = tuple(_made(Media, item) for item in items)
+    except (TypeError, AttributeError):
+        raise Malformed("media is no list of objects, or a field is missing") from None
     for item in media:
         _check(item, "media", _MEDIA)
     return media
@@ -123,7 +124,7 @@ def decode_media(items: Any) -> tuple[Media, ...]:
 _TEXT, _MAYBE_TEXT = (str,), (str, type(None))
 _INBOUND: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("id", "event_id", "text"), _TEXT),
-    **dict.fromkeys(("reply_to", "message", "album"), _MAYBE_TEXT),
+    **dict.fromkeys(("reply_to", "message", "album", "earlier"), _MAYBE_TEXT),
     "mentioned": (bool,),
     "sent_at": (int, type(None)),
     "received_at": (int,),
@@ -133,6 +134,16 @@ _SOURCE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("user", "user_alt", "thread", "scope", "chat_name", "user_name", "topic"), _MAYBE_TEXT),
 }
 _MEDIA: dict[str, tuple[type, ...]] = {"url": _TEXT, "type": _MAYBE_TEXT, "name": _MAYBE_TEXT}
+
+
+def _made(kind: type[T], fields: dict[str, Any]) -> T:
+    """The value with these fields. Fields that only a later version knows are ignored: during a rolling deployment its
+    receivers write what our workers read. TypeError where a field is missing."""
+    try:
+        return kind(**fields)
+    except TypeError:
+        known: dict[str, Any] = kind.__dataclass_fields__  # type: ignore[attr-defined]
+        return kind(**{name: value for name, value in fields.items() if name in known})
 
 
 def _check(value: Any, what: str, kinds: dict[str, tuple[type, ...]]) -> None:

@@ -25,12 +25,31 @@ class Unavailable(Transient):
     """A store of ours is down: refuse new work, spend no attempt."""
 
 
-class RateLimited(Transient):
+class Locked(Unavailable):
+    """Another transaction keeps a row for longer than this write was to wait."""
+
+
+class Outage(Transient):
+    """The other side answers nobody for now, whatever is asked: wait, and spend no attempt.
+
+    `retry_after` is how long it asked us to wait, if it did; `provider` and `status` say who answered what.
+    """
+
+    def __init__(
+        self, what: str, *, retry_after: timedelta = timedelta(0), provider: str = "", status: int | None = None
+    ) -> None:
+        super().__init__(what)
+        self.retry_after = retry_after
+        self.provider = provider
+        self.status = status
+
+
+class RateLimited(Outage):
     """The other side asked us to wait."""
 
-    def __init__(self, retry_after: timedelta) -> None:
-        super().__init__(f"wait {retry_after.total_seconds():.1f} s")
-        self.retry_after = retry_after
+    def __init__(self, retry_after: timedelta, *, provider: str = "", status: int | None = None) -> None:
+        what = f"wait {retry_after.total_seconds():.1f} s"
+        super().__init__(what, retry_after=retry_after, provider=provider, status=status)
 
 
 class Ambiguous(Transient):

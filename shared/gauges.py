@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import redis
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from shared import keys
@@ -26,12 +25,12 @@ async def render_gauges(pipe: Pipeline) -> bytes:
         awake.labels(lane.name).set(0)
         for server in pipe.servers.all:
             try:
-                awake.labels(lane.name).inc(await server.client.zcard(keys.due(lane.name)))
+                awake.labels(lane.name).inc(await server.asked(server.client.zcard(keys.due(lane.name))))
                 for partition in pipe.servers.partitions_of(server):
                     queue = keys.queue_name(lane.name, partition)
-                    depth.labels(queue).set(await server.client.llen(queue_key(queue)))
-                    in_flight.labels(lane.name).inc(await server.client.zcard(f"rq:wip:{queue}"))
-            except (redis.RedisError, OSError):
+                    depth.labels(queue).set(await server.asked(server.client.llen(queue_key(queue))))
+                    in_flight.labels(lane.name).inc(await server.asked(server.client.zcard(f"rq:wip:{queue}")))
+            except Unavailable:
                 continue
     try:
         backlog = await pipe.store.backlog()

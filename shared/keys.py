@@ -1,9 +1,9 @@
 """Every Redis name is made here.
 
 kt:<lane>:mail:<key>   sorted set, score = seq: the mailbox
-kt:<lane>:lane:<key>   hash token/until/of/attempts/failed/job/since/stop: awake, leased or delayed; absent = idle
+kt:<lane>:lane:<key>   hash token/until/of/attempts/failed/job/since/stop/outage/waited: awake, leased or delayed; absent = idle
 kt:<lane>:due          sorted set key -> ms: when the housekeeper should look at a key that is not idle
-kt:seen:<message id>   string with a TTL, only with durability = redis: the dedupe memory
+kt:seen:<message id>   the message's key, with a TTL, only with durability = redis: the dedupe memory
 kt:session:<session id>  hash lease token -> ticket:until, only while several keys talk to one session
 kt:events:<key>        channel: a reply of this session was put out
 kt:listener:<platform>:<account>  string with a TTL: the token of the one process that listens there

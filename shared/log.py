@@ -1,4 +1,5 @@
-"""JSON log lines. `message` is the correlation id of an inbound; its text is never logged above debug.
+"""Log lines: JSON, or on a terminal words for a person. `message` is the correlation id of an inbound; its text is never
+logged above debug.
 
 A line is one line whatever strangers put into it, it moves no cursor, and the secrets of the settings are cut out of it:
 the last defence, for the error text of a library that quotes what it was given.
@@ -8,10 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -20,8 +23,11 @@ import structlog
 
 if TYPE_CHECKING:
     from shared.context.redact import Redaction
+    from shared.settings import Settings
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_COLOURS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
+_PLAIN_WORD = re.compile(r"[^\s\"'=\\]+")
 _HIDDEN = "[hidden]"
 _SHORTEST = 6  # characters: replacing shorter ones would make lines unreadable, and hide nothing
 _URL_CREDENTIALS = re.compile(r"://[^\s/@\"]*@")
@@ -32,10 +38,25 @@ _UNPRINTABLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufe
 correlation: ContextVar[str | None] = ContextVar("correlation", default=None)
 
 
-def setup(level: str, process: str, secrets: Iterable[str] = (), redaction: Redaction | None = None) -> None:
+def setup_for(config: Settings, process: str) -> None:
+    """Log as a process of this deployment: at its level, in its form, without its secrets."""
+    from shared.redaction import open_redaction
+
+    setup(config.log_level, process, config.secret_values(), open_redaction(config), form=config.log_format)
+
+
+def setup(
+    level: str,
+    process: str,
+    secrets: Iterable[str] = (),
+    redaction: Redaction | None = None,
+    *,
+    form: str = "auto",
+) -> None:
     """Log to standard error from here on, as `process`. Other libraries' warnings come out in the same form.
 
     With a redaction, a line shows the ids of people and chats as keyed hashes: see shared/context/redact.py.
+    `form` is `text`, `json`, or `auto`: text where standard error is a terminal.
     """
 
     def add_context(_: Any, __: str, event: Any) -> Any:
@@ -49,12 +70,13 @@ def setup(level: str, process: str, secrets: Iterable[str] = (), redaction: Reda
 
     hide = hiding(secrets)
 
-    def render(value: Any, **_: Any) -> str:
-        try:
-            line = orjson.dumps(value, default=str).decode()
-        except TypeError:  # half a surrogate pair: no reason to lose the line
-            line = _SURROGATE.sub(r"\\ufffd", json.dumps(value, default=str))
-        return hide(_one_line(line))
+    def render_json(_: Any, __: str, event: Any) -> str:
+        return hide(_json(event))
+
+    def render_text(_: Any, __: str, event: Any) -> str:
+        return readable(event, hide, coloured="NO_COLOR" not in os.environ)
+
+    as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
 
     structlog.configure(
         processors=[
@@ -63,7 +85,7 @@ def setup(level: str, process: str, secrets: Iterable[str] = (), redaction: Reda
             add_context,
             structlog.processors.format_exc_info,
             redact,
-            structlog.processors.JSONRenderer(serializer=render),
+            render_text if as_text else render_json,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -90,6 +112,42 @@ def hiding(secrets: Iterable[str]) -> Callable[[str], str]:
         return line
 
     return hide
+
+
+def readable(event: dict[str, Any], hide: Callable[[str], str], *, coloured: bool) -> str:
+    """An event as a line for a person: time, level, process, words, then what belongs to it. A traceback follows, indented.
+
+    Every word goes through JSON's escapes, so it can neither begin a line of its own nor move the cursor.
+    """
+    fields = dict(event)
+    level, words = str(fields.pop("level", "info")), str(fields.pop("event", ""))
+    at, process = str(fields.pop("timestamp", "")), str(fields.pop("process", ""))
+    traceback = str(fields.pop("exception", ""))
+    clock = datetime.fromisoformat(at).astimezone().strftime("%H:%M:%S") if at else ""
+    colour = _COLOURS.get(level, "") if coloured else ""
+    shown = f"{colour}{level:<7}\x1b[0m" if colour else f"{level:<7}"
+    rest = [_escaped(words), *(f"{_escaped(name)}={_word(value)}" for name, value in fields.items())]
+    lines = [f"{clock} {shown} {_escaped(process):<9} {hide(' '.join(rest))}"]
+    lines += [f"    {hide(_escaped(line))}" for line in traceback.split("\n") if line]
+    return "\n".join(lines)
+
+
+def _word(value: Any) -> str:
+    text = _json(value)
+    inner = text[1:-1] if isinstance(value, str) else text
+    return inner if _PLAIN_WORD.fullmatch(inner) else text
+
+
+def _escaped(text: str) -> str:
+    return _json(text)[1:-1]
+
+
+def _json(value: Any) -> str:
+    try:
+        line = orjson.dumps(value, default=str).decode()
+    except TypeError:  # half a surrogate pair: no reason to lose the line
+        line = _SURROGATE.sub(r"\\ufffd", json.dumps(value, default=str))
+    return _one_line(line)
 
 
 def _one_line(line: str) -> str:

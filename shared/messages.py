@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -69,6 +70,7 @@ class Inbound:
     received_at: int = 0  # wall clock, ms
     message: str | None = None  # the platform's own id of it, where a reply can point at it
     album: str | None = None  # what the platform sends in several messages and its user in one
+    earlier: str | None = None  # what the chat said before it, to others, that it refers to
 
 
 @value
@@ -125,9 +127,16 @@ class Part:
     parts: int
     text: str
     media: tuple[Media, ...] = ()
-    attempts: int = 0
+    attempts: int = 0  # begun before
+    waits: int = 0  # of these, how many the platform answered with a request to wait
     answers: str | None = None  # the platform's id of the message that it belongs to
     sending: bool = False  # a send was begun and nobody knows how it ended
+    sending_for: timedelta = timedelta(0)  # how long ago that was, by the database's clock
+
+    @property
+    def counted(self) -> int:
+        """The attempts before that count towards DELIVERY_MAX_ATTEMPTS."""
+        return self.attempts - self.waits
 
 
 @value
@@ -149,6 +158,7 @@ class Session:
     updated_at: int = 0  # wall clock, ms: its last commit
     facts: Mapping[str, str] = field(default_factory=dict)  # small named values; see shared/store/facts.py
     owner: str | None = None  # whose it is; see shared/owner.py
+    is_loaded: bool = True  # False: neither history nor facts were read, and the next turn has to
 
 
 @value
@@ -165,6 +175,8 @@ class Turn:
     model: str = ""  # the model that this conversation was switched to; empty: the agent's own
     notes: tuple[str, ...] = ()  # what the agent is told beside the mail, in this turn only
     memory: tuple[str, ...] = ()  # what is known from conversations before this one
+    sender_key: str = ""  # of the marks that tell senders apart, where several people share the conversation
+    speaker: str = ""  # who says the mail, as rows are shown with it, where several people share the conversation
 
 
 @value

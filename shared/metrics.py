@@ -12,6 +12,11 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 ACCEPTED = Counter("keyturn_accepted_total", "Inbounds accepted", ["platform"])
 DEDUP_HIT = Counter("keyturn_dedup_hit_total", "Deliveries of an inbound that was accepted before")
+DEDUP_CONFLICT = Counter(
+    "keyturn_dedup_conflict_total",
+    "Messages not taken because an accepted one has their id and says something else",
+    ["platform"],
+)
 REFUSED = Counter("keyturn_refused_total", "Requests refused", ["reason"])
 TURNS = Counter("keyturn_turns_total", "Turns ended", ["outcome"])
 FENCE_REJECTED = Counter("keyturn_fence_rejected_total", "Commits refused because the session had moved on")
@@ -22,6 +27,7 @@ DELIVERED = Counter("keyturn_delivered_total", "Parts sent", ["platform"])
 AMBIGUOUS_SEND = Counter("keyturn_ambiguous_send_total", "Sends whose outcome is unknown", ["platform"])
 FORGED_JOB = Counter("keyturn_forged_job_total", "RQ jobs refused because they are none of ours")
 RECOVERED = Counter("keyturn_recovered_total", "Keys woken by the housekeeper", ["lane", "cause"])
+LOOP_ERRORS = Counter("keyturn_loop_errors_total", "Unforeseen errors that a background loop survived", ["loop"])
 FLUSHES = Counter("keyturn_memory_flushes_total", "Conversations looked at for what is worth keeping", ["outcome"])
 STAGE = Histogram(
     "keyturn_stage_seconds",
@@ -40,7 +46,8 @@ for _platform in ("webhook", "api", "local", "telegram"):
     ACCEPTED.labels(_platform)
     DELIVERED.labels(_platform)
     AMBIGUOUS_SEND.labels(_platform)
-for _reason in ("crashed", "error", "malformed", "refused", "timeout"):
+    DEDUP_CONFLICT.labels(_platform)
+for _reason in ("crashed", "error", "mailbox full", "malformed", "refused", "timeout"):
     DEAD_LETTER.labels(_reason)
 
 

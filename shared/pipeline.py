@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
 
 from shared.control import is_control_key
 from shared.lane import Lane
@@ -62,5 +61,4 @@ def _lane(settings: Settings, servers: Servers, name: str) -> Lane:
     # RQ's own limit lies beyond ours, so that the turn, not RQ, handles lateness.
     timeout_s = int(settings.turn_timeout_seconds * settings.turns_per_lease) + 60
     wakes = WakeTemplate(JOBS[name], name, timeout_s=timeout_s, result_ttl_s=settings.result_seconds)
-    renew_every = timedelta(seconds=settings.heartbeat_seconds)
-    return Lane(servers, wakes, lease=settings.lease, renew_every=renew_every, partitions=settings.partitions)
+    return Lane(servers, wakes, lease=settings.lease, renew_every=settings.heartbeat, partitions=settings.partitions)

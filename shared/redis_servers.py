@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from hashlib import blake2b, sha1
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ from shared.value import value
 
 CALL_TIMEOUT_SECONDS = 5.0
 CALLS_AT_ONCE = 1024
-# Refusals that pass: out of memory, read-only replica, still loading, a script running long, persistence failing.
-_PASSING = ("OOM", "READONLY", "LOADING", "BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
+# Refusals of a server that is the wrong one or not ready: behind the same address there may be a better one by now.
+_LEAVE = frozenset({"READONLY", "MASTERDOWN", "LOADING"})
+# Refusals that pass: these, out of memory, a script running long, persistence failing, a cluster that is not whole.
+_PASSING = _LEAVE | {"OOM", "BUSY", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN"}
 
 
 @value
@@ -65,24 +67,38 @@ class Server:
         self._connection = self.connection()
         self._calls = Together(self._send, CALLS_AT_ONCE)
 
-    def connect(self, **options: Any) -> aioredis.Redis:
-        """A client of its own, without silent retries: a command runs once or its caller hears of it."""
+    def connect(self) -> aioredis.Redis:
+        """A client of its own, without silent retries: a command runs once or its caller hears of it.
+
+        No answer within CALL_TIMEOUT_SECONDS is an error. Only listening to a channel waits for as long as it takes.
+        """
         try:
-            return self._client(**options)
+            return self._client()
         except ValueError:  # its text may quote the password
             raise ConfigurationError("REDIS_URL is not a URL that Redis clients know") from None
 
-    def _client(self, **options: Any) -> aioredis.Redis:
-        client = aioredis.Redis.from_url(
-            self.url, retry=Retry(NoBackoff(), 0), socket_timeout=None, socket_connect_timeout=2, **options
-        )
+    def _client(self) -> aioredis.Redis:
+        limits: dict[str, Any] = {"socket_timeout": CALL_TIMEOUT_SECONDS, "socket_connect_timeout": 2}
+        client = aioredis.Redis.from_url(self.url, retry=Retry(NoBackoff(), 0), **limits)
         pool = client.connection_pool
         pool.connection_class = type("Connection", (_ResetIsAnError, pool.connection_class), {})
         return client
 
     def connection(self) -> Any:
-        """A connection of its own, for one command at a time."""
-        return self.client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+        """A connection of its own, for one command at a time. It has no time limit: whoever uses it sets one."""
+        connection: Any = self.client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+        connection.socket_timeout = None
+        return connection
+
+    async def asked(self, answer: Awaitable[Any]) -> Any:
+        """The answer to a command of `client`. Unavailable when there is none in time, or one that will pass."""
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
+                return await answer
+        except (redis.RedisError, OSError, TimeoutError) as error:
+            if code_of(error) in _LEAVE:
+                await self.client.connection_pool.disconnect(inuse_connections=False)
+            raise _translated(error) from None
 
     def call(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> asyncio.Future[Any]:
         """Run a script. Unavailable when Redis does not answer: it may then have run or not, so scripts may be repeated."""
@@ -107,6 +123,9 @@ class Server:
         except BaseException as error:  # what the connection holds is unknown now
             await connection.disconnect(nowait=True)
             raise _translated(error) from None
+        errors = [result for result in results if isinstance(result, BaseException)]
+        if any(code_of(error) in _LEAVE for error in errors):
+            await connection.disconnect(nowait=True)
         return [_translated(result) if isinstance(result, BaseException) else result for result in results]
 
     @staticmethod
@@ -115,6 +134,23 @@ class Server:
             return await connection.read_response()
         except redis.exceptions.ResponseError as error:
             return error
+
+    async def heard(self, channel: str) -> AsyncIterator[bytes]:
+        """What is said on a channel, over a connection of its own. An error when that connection does not answer."""
+        async with self.connect() as client, client.pubsub() as pubsub:
+            await pubsub.subscribe(channel)
+            asked = False
+            while True:
+                said: Any = await pubsub.get_message(timeout=CALL_TIMEOUT_SECONDS)
+                if said is not None:
+                    asked = False
+                    if said["type"] == "message":
+                        yield said["data"]
+                elif asked:
+                    raise redis.ConnectionError("no answer on a channel's connection")
+                else:  # nobody said anything, or the connection is dead: find out
+                    asked = True
+                    await pubsub.ping()
 
     async def ping(self) -> bool:
         try:
@@ -128,9 +164,19 @@ class Server:
         await self.client.aclose()
 
 
+def code_of(error: BaseException) -> str:
+    """The code that a server's refusal begins with, like OOM or WRONGTYPE; empty for any other error."""
+    if not isinstance(error, redis.RedisError):
+        return ""
+    if error.status_code is not None:  # redis-py knows the code and took it out of the text
+        return str(error.status_code)
+    return str(error).partition(" ")[0] if isinstance(error, redis.ResponseError) else ""
+
+
 def _translated(error: BaseException) -> BaseException:
-    if isinstance(error, redis.exceptions.ResponseError) and not isinstance(error, redis.exceptions.ConnectionError):
-        return Unavailable(f"Redis: {error}") if str(error).startswith(_PASSING) else error
+    if isinstance(error, redis.ResponseError):
+        code = code_of(error)
+        return Unavailable(f"Redis: {code}") if code in _PASSING else error
     if isinstance(error, redis.RedisError | OSError | TimeoutError):
         return Unavailable(f"Redis: {type(error).__name__}")
     return error

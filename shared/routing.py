@@ -1,14 +1,15 @@
-"""Which agent a conversation is with: the first rule that fits, else `main`. Pure."""
+"""Which conversation a message belongs to: with which agent, and with whom it is shared. Pure."""
 
 from __future__ import annotations
 
 from shared.messages import Source
-from shared.session_key import MAIN
+from shared.session_key import MAIN, SessionKey
 from shared.settings import Settings
+from shared.value import value
 
 
 def agent_for(source: Source, settings: Settings) -> str:
-    """The name for the session key. A rule fits where everything it names is so."""
+    """The agent's name for the session key: the first rule that fits, else `main`. A rule fits if all it names is so."""
     for rule in settings.routing:
         if (
             rule.platform in (None, source.platform)
@@ -18,3 +19,31 @@ def agent_for(source: Source, settings: Settings) -> str:
         ):
             return rule.agent
     return MAIN
+
+
+@value
+class Sharing:
+    """Who shares a conversation, as the settings have it."""
+
+    group_per_user: bool = True
+    thread_per_user: bool = False
+    shared_chats: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Sharing:
+        return cls(settings.group_sessions_per_user, settings.thread_sessions_per_user, settings.shared_chats)
+
+    def key_of(self, source: Source, agent: str) -> SessionKey:
+        """The key of the conversation that `source` belongs to; Malformed where an id it needs is missing."""
+        is_shared = chat_name(source) in self.shared_chats
+        return SessionKey.for_source(
+            source,
+            agent=agent,
+            group_per_user=self.group_per_user and not is_shared,
+            thread_per_user=self.thread_per_user and not is_shared,
+        )
+
+
+def chat_name(source: Source) -> str:
+    """A chat as SHARED_CHATS names it."""
+    return f"{source.platform}:{source.chat}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from urllib.parse import quote, unquote
 
@@ -39,7 +39,7 @@ class SessionKey:
         if not source.chat:
             raise Malformed("the source has no chat id")
         user = user_alt = None
-        if source.chat_type != "dm" and (thread_per_user if source.thread else group_per_user):
+        if source.chat_type != "dm" and _is_per_user(source, group_per_user, thread_per_user):
             user, user_alt = (None, source.user_alt) if source.user_alt else (source.user, None)
             if not (user or user_alt) and source.chat_type != "channel":  # a channel speaks with one voice
                 raise Malformed("a session per user needs a user id")
@@ -52,7 +52,7 @@ class SessionKey:
             scope=source.scope or None,
             thread=source.thread or None,
             user=user or None,
-            user_alt=user_alt or None,
+            user_alt=user_alt,
         )
 
     @classmethod
@@ -101,6 +101,11 @@ class SessionKey:
     def __str__(self) -> str:
         return self._text
 
+    @property
+    def place(self) -> str:
+        """How the keys of all conversations with this agent in this chat begin, whosever and in whatever thread."""
+        return f"{replace(self, thread=None, user=None, user_alt=None)}:"
+
     @cached_property
     def _text(self) -> str:
         place = f"{self.platform}@{_escape(self.account)}" if self.account else self.platform
@@ -137,9 +142,14 @@ def seed_form(
     if source.chat_type == "dm":
         parts = [scope, chat or user, source.thread]
     else:
-        per_user = group_per_user and (thread_per_user or not source.thread)
+        per_user = _is_per_user(source, group_per_user, thread_per_user)
         parts = [scope, chat, source.thread, user if per_user else None]
     return ":".join([f"agent:{agent}:{source.platform}:{source.chat_type}", *(part for part in parts if part)])
+
+
+def _is_per_user(source: Source, group_per_user: bool, thread_per_user: bool) -> bool:
+    """Whether each user of a chat has a conversation of their own. Where groups share one, their threads do too."""
+    return group_per_user and (thread_per_user or not source.thread)
 
 
 def check_id(value: str | None) -> None:

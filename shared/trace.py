@@ -10,11 +10,13 @@ import orjson
 from shared import keys
 from shared.clock import iso
 from shared.codec import decode_source
-from shared.errors import Unavailable
+from shared.control import conversation_of
+from shared.errors import Malformed, Unavailable
 from shared.lane import Lane
 from shared.lane.operator import look
 from shared.messages import Destination, State
 from shared.pipeline import Pipeline
+from shared.session_key import SessionKey
 from shared.store.database import Row
 
 UNSENT = ("pending", "sending")
@@ -48,6 +50,11 @@ async def trace(pipe: Pipeline, id: str) -> dict[str, Any] | None:
         "worker": turn["worker"] if turn is not None else None,
         "parts": [{**{name: part[name] for name in _PART}, "destination": _destination(part)} for part in parts],
     }
+
+
+def reason_word(reason: str | None) -> str | None:
+    """A reason without its details, which may be an exception's text: those are for operators alone."""
+    return reason and reason.partition(":")[0]
 
 
 async def whereabouts(pipe: Pipeline, found: dict[str, Any]) -> dict[str, Any]:
@@ -95,11 +102,14 @@ async def _unjournaled(pipe: Pipeline, id: str) -> dict[str, Any] | None:
     if pipe.settings.durability == "journal":
         return None
     for server in pipe.servers.all:
-        if await server.client.exists(keys.seen(id)):
-            unknown = dict.fromkeys(("event_id", "platform", "session_key", "seq", "turn_id", "reason", "worker"))
+        if (key := await server.asked(server.client.get(keys.seen(id)))) is not None:
+            unknown = dict.fromkeys(("event_id", "seq", "turn_id", "reason", "worker"))
+            session_key, platform = _conversation(key)
             return {
                 "id": id,
+                "platform": platform,
                 "state": State.PENDING,
+                "session_key": session_key,
                 "attempts": 0,
                 "timings": {},
                 "stages": [],
@@ -107,3 +117,12 @@ async def _unjournaled(pipe: Pipeline, id: str) -> dict[str, Any] | None:
                 **unknown,
             }
     return None
+
+
+def _conversation(kept: bytes | str) -> tuple[str | None, str | None]:
+    """The key and platform of a message that only Redis knows; neither where an older version took it in."""
+    try:
+        session_key = kept.decode() if isinstance(kept, bytes) else kept
+        return session_key, SessionKey.parse(conversation_of(session_key)).platform
+    except (Malformed, UnicodeDecodeError):
+        return None, None

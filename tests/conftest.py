@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from shared import metrics
 from shared.embedded import postgres, valkey
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Api, Settings, Webhook
@@ -16,6 +17,20 @@ from tests.support.pipe import Rig
 from tests.support.servers import Databases, empty_redis, running_postgres, running_valkey
 
 WEBHOOK_SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+
+
+@pytest.fixture(autouse=True)
+def foreseen() -> Iterator[Callable[[str], None]]:
+    """Fails a test in which a background loop of this process survived an error, unless the test says which loop may."""
+    before, allowed = _loop_errors(), set[str]()
+    yield allowed.add
+    more = {loop: count - before.get(loop, 0) for loop, count in _loop_errors().items() if loop not in allowed}
+    assert not any(more.values()), f"background loops met errors that nobody foresaw: {more}"
+
+
+def _loop_errors() -> dict[str, float]:
+    samples = (sample for family in metrics.LOOP_ERRORS.collect() for sample in family.samples)
+    return {sample.labels["loop"]: sample.value for sample in samples if sample.name.endswith("_total")}
 
 
 @pytest.fixture(scope="session")

@@ -14,18 +14,30 @@ from shared.codec import decode_inbound
 from shared.errors import Malformed
 from shared.lane import Lease
 from shared.lane.lease import Waiting
-from shared.messages import Inbound, Mail
+from shared.messages import Inbound, Mail, State
+from shared.store.database import Row
+from shared.store.journal import Journal
 
 WAIT_SECONDS = 1.0  # after the first of them came
 AT_MOST = 20  # a platform's albums have ten
 
 
-async def rest_of_album(lease: Lease, first: Mail) -> tuple[Mail, ...]:
-    """The other photos of the album that `first` begins. Waits where it came only just now."""
+async def rest_of_album(lease: Lease, first: Mail, journal: Journal) -> tuple[Mail, ...]:
+    """The other photos of the album that `first` begins. Waits where it came only just now.
+
+    The mailbox may still hold a photo that an operator dropped: the journal is asked, because no commit could end it.
+    """
     age = (now_ms() - first.inbound.received_at) / 1000
     if age < WAIT_SECONDS:
         await asyncio.sleep(min(WAIT_SECONDS, WAIT_SECONDS - age))
-    return tuple(_following(await lease.look(AT_MOST), first))
+    rest = tuple(_following(await lease.look(AT_MOST), first))
+    rows = await asyncio.gather(*(journal.find(mail.inbound.id) for mail in rest))
+    return tuple(mail for mail, row in zip(rest, rows, strict=True) if _waits(mail, row))
+
+
+def _waits(mail: Mail, row: Row | None) -> bool:
+    """Mail that only Redis knows is written down when it ends."""
+    return row is not None and row["state"] == State.PENDING if mail.journaled else row is None
 
 
 def _following(waiting: Sequence[Waiting], first: Mail) -> Iterable[Mail]:

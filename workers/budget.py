@@ -1,4 +1,5 @@
-"""Budgets per day: a turn that would begin beyond one is refused before the agent is called.
+"""Budgets per day: a turn that would begin beyond one is refused before the agent is called, and so is every other question
+to a model (workers/aside.py).
 
 A turn that began within the budget may end beyond it: what it costs is known when it is over. Costs that nobody knows
 count as nothing, so a budget in tokens is the one that always holds.
@@ -24,7 +25,7 @@ class Budgets:
         self._all: tuple[str, float, Spent] | None = None
 
     async def refusal(self, owner: str | None) -> str | None:
-        """Why a turn of this owner may not begin, and when it may again; None: it may."""
+        """Why nothing may be asked for this owner, and when it may again; None: it may."""
         limits, now = self._limits, now_ms()
         day = day_at(now, self._pipe.settings)
         until = f"for today is used up. It works again from {_midnight(now, self._pipe.settings)} on."

@@ -1,4 +1,5 @@
-"""Puts the older part of a conversation into a summary: when asked to, or by itself before a turn that would not fit.
+"""Puts the older part of a conversation into a summary: when asked to, or by itself before a turn that would not fit or that
+comes after a long pause.
 
 The summary, the number of its last row, and that the rows up to there are inactive are one commit: all of it, or the
 conversation is as it was. Nothing is deleted.
@@ -25,6 +26,7 @@ from shared.store.usage import Whose
 from shared.value import value
 from workers.agent import Asks, context_tokens
 from workers.aside import ask_aside
+from workers.budget import Budgets
 
 ROUNDS = 5  # requests for one summary; what is left over waits for the next time
 CHUNK_TOKENS = 24_000  # per request, where the model's window is not known
@@ -55,6 +57,7 @@ async def compress(
     key: str,
     session: Session,
     asks: Asks,
+    budgets: Budgets | None,
     *,
     model: str = "",
     turns: int | None = None,
@@ -77,7 +80,7 @@ async def compress(
             is_partial = True
             break
         question = Entry("user", _question(summary, chunk.text, topic))
-        answer = await ask_aside(pipe, asks, (question,), PROMPT, whose)
+        answer = await ask_aside(pipe, asks, (question,), PROMPT, whose, budgets)
         summary, end, instead_of = _fit(answer.text), chunk.end, answer.instead_of or instead_of
     shown = compression.conversation(rows)
     left = compression.conversation(rows[end:])
@@ -102,17 +105,21 @@ class Relief:
     note: str = ""
 
 
-async def relieve(pipe: Pipeline, key: str, session: Session, asks: Asks, model: str) -> Relief | None:
-    """Compress before a turn if the last one filled 85 % of the window. A failure is counted and does not stop the turn."""
-    window = context_tokens(asks, model)
-    if not compression.is_due(compression.last_prompt_tokens(session.history), window):
+async def relieve(
+    pipe: Pipeline, key: str, session: Session, asks: Asks, budgets: Budgets | None, model: str
+) -> Relief | None:
+    """Compress before a turn if the last one filled 85 % of the window, or was long ago where COMPRESS_IDLE_MINUTES says
+    so. A failure is counted and does not stop the turn."""
+    window, idle_minutes = context_tokens(asks, model), pipe.settings.compress_idle_minutes
+    is_idle = compression.is_idle(session.updated_at, now_ms(), idle_minutes)
+    if not is_idle and not compression.is_due(compression.last_prompt_tokens(session.history), window):
         return None
     streak, until = _failures(session.facts)
     if now_ms() < until:
         return None
     try:
         async with asyncio.timeout(pipe.settings.turn_timeout_seconds):
-            done = await compress(pipe, key, session, asks, model=model)
+            done = await compress(pipe, key, session, asks, budgets, model=model)
     except Unavailable:
         raise
     except (PipelineError, TimeoutError) as error:

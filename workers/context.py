@@ -41,9 +41,7 @@ class Briefing:
     def __init__(self, settings: Settings, store: Store) -> None:
         self._store = store
         self._settings = settings
-        self._around = Surroundings(
-            settings.connected, data_dir=str(settings.data_dir), redaction=open_redaction(settings)
-        )
+        self._around = Surroundings(settings.connected, redaction=open_redaction(settings))
 
     async def tell(self, session_key: str, session: Session, inbound: Inbound) -> Told:
         source, known = inbound.source, session.facts.get(TOPIC)

@@ -49,7 +49,8 @@ def _runner(
     timeout_seconds = settings.turn_timeout_seconds
     apart = stack.enter_context(closing(Apart(settings.for_agent(name).agent, timeout_seconds, name)))
     agents = (TypingAgent(Punctual(agent, timeout_seconds), senders), TypingAgent(apart, senders))
-    titling = Titling(pipe, model) if settings.titles else None
+    budgets = Budgets(pipe) if settings.budget.of_users or settings.budget.of_all else None
+    titling = Titling(pipe, model, budgets) if settings.titles else None
     if titling is not None:
         stack.push_async_callback(titling.close)
     return Runner(
@@ -59,5 +60,5 @@ def _runner(
         model,
         briefing=Briefing(settings, pipe.store) if wants_context(agent) else None,
         titling=titling,
-        budgets=Budgets(pipe) if settings.budget.of_users or settings.budget.of_all else None,
+        budgets=budgets,
     )

@@ -22,7 +22,7 @@ from shared.errors import RateLimited, Unavailable
 from shared.ids import fresh_id
 from shared.owner import owner_of
 from shared.session_key import SessionKey
-from shared.store.memory import TRIES, Memory, Standing
+from shared.store.memory import TRIES, Due, Memory, Standing
 from shared.store.usage import Whose
 from workers.aside import ask_aside
 from workers.lifetime import source_of
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 ROWS = 400  # of a conversation, from its end
 AGAIN = timedelta(minutes=1)  # after the first failed try; it doubles
+WITHOUT_BUDGET_MS = 3_600_000  # budgets are per day: no try is spent on one that is used up
 _BEGINNING = b'{"flush":'
 
 
@@ -72,20 +73,22 @@ async def _look_back(session_id: str, key: SessionKey, runner: Runner) -> None:
         return
     asks, turn_id = runner.asks, f"flush_{fresh_id()}"
     rows = worth_reading(await memory.rows(session_id, standing.upto, ROWS)) if asks is not None else ()
+    sender = next((row.data[SENDER_ID] for row in reversed(rows) if SENDER_ID in row.data), None)
+    paid_by = owner_of(key, replace(source_of(key), user=sender)) or ""
     if asks is None or not rows:
         await _close(memory, session_id, standing, "nothing")
+    elif runner.budgets is not None and await runner.budgets.refusal(paid_by) is not None:
+        await memory.put_off(Due(session_id, str(key), standing.due_at), now_ms() + WITHOUT_BUDGET_MS)
     elif (attempt := await memory.begin(session_id, turn_id)) is None:
         await _close(memory, session_id, standing, "given_up")
     else:
-        sender = next((row.data[SENDER_ID] for row in reversed(rows) if SENDER_ID in row.data), None)
         whose = owner(key, sender)
         known = [note.text for note in await memory.of(whose, SHOWN)]
         shown = asked(rows, known, READ_LIMIT >> (attempt - 1))  # what was too long once is halved
         try:
             async with asyncio.timeout(runner.pipe.settings.memory.timeout_seconds):
-                paid_by = owner_of(key, replace(source_of(key), user=sender)) or ""
                 payer = Whose(session_id, paid_by, key.agent)
-                answer = await ask_aside(runner.pipe, asks, (shown,), QUESTION, payer)
+                answer = await ask_aside(runner.pipe, asks, (shown,), QUESTION, payer, runner.budgets)
         except Exception as error:
             log.get().warning("memory not flushed", key=str(key), attempt=attempt, error=type(error).__name__)
             await _failed(memory, session_id, standing, turn_id, attempt, error)

@@ -21,13 +21,11 @@ from shared.session_key import SessionKey
 from shared.store.change import Change
 from shared.store.transcript import LATEST
 
-REASON, ACTIVE = "reset_reason", "reset_active"  # facts of a session, as are:
-SUSPENDED, RESUMED = "suspended", "resumed_at"
+REASON, ACTIVE, RESUMED = "reset_reason", "reset_active", "resumed_at"  # facts of a session
 ENDED = "session_reset"
 WHY = {
     "idle": "nothing had been said for a while",
     "daily": "a new day has begun",
-    "suspended": "the one before was set aside",
 }
 
 
@@ -42,11 +40,7 @@ class Lifetime:
 
     def over(self, session: Session, inbound: Inbound) -> str | None:
         """Why the session was over when this came, if so. One in which nothing was said yet has nothing to end."""
-        if session.message_count == 0:
-            return None
-        if SUSPENDED in session.facts:
-            return "suspended"
-        if self._never:
+        if self._never or session.message_count == 0:
             return None
         last_active = max(session.updated_at, int(session.facts.get(RESUMED, 0)))
         return self.over_at(min(inbound.received_at or LATEST, now_ms()), last_active, inbound.source)
@@ -91,7 +85,7 @@ def ending(session: Session, reason: str) -> Change:
     """End the session, open the next, and leave there what its first turn is to tell."""
     following = f"ses_{fresh_id()}"
     active = not session.history or any(map(is_user, session.history))  # where no history is read, rows must do
-    facts = {(following, REASON): reason, (following, ACTIVE): str(int(active)), (session.id, SUSPENDED): None}
+    facts = {(following, REASON): reason, (following, ACTIVE): str(int(active))}
     return Change(next_session_id=following, end_reason=ENDED, facts=facts)
 
 

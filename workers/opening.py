@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from shared import metrics
 from shared.codec import decode_inbound
-from shared.control import conversation_of
 from shared.errors import Malformed
 from shared.failpoints import reach
-from shared.lane.lease import Waiting
-from shared.messages import Inbound, Mail, Session, Source, State
-from shared.session_key import SessionKey
+from shared.lane.lease import FIRST_MAILBOX_SEQ, Waiting
+from shared.messages import Inbound, Mail, Session, State
 from shared.store import Store
+from shared.unreadable import stand_in
 from shared.value import value
-
-FIRST_MAILBOX_SEQ = 10**15  # the journal counts from 1; a mailbox that numbers by itself uses microseconds since 1970
 
 
 @value
@@ -23,6 +20,7 @@ class Opened:
     session: Session
     mail: Mail | None
     attempts: int = 0  # that the journal knows of
+    outage_ms: int | None = None  # how long its provider has been away, as the journal knows
     unreadable: str | None = None  # why it cannot be read, if so
     lacking: bytes | None = None  # what the mailbox should hold of it and does not
 
@@ -31,15 +29,16 @@ async def open_mail(key: str, waiting: Waiting, session: Session | None, store: 
     """Find the mail that is next by the journal's count. `session` is the one known from our last commit, if any."""
     journaled = waiting.seq < FIRST_MAILBOX_SEQ
     inbound, error = _decoded(waiting)
-    attempts = 0
+    attempts, outage_ms, known = 0, None, True
     if session is None:
         reach("load.before")
         session, standing = await store.transcript.load(key, inbound.id if inbound is not None else "")
         reach("load.after")
         if standing is not None:
-            attempts = standing.attempts
+            attempts, outage_ms = standing.attempts, standing.outage_ms
             if standing.state != State.PENDING:
                 return Opened(session, None)
+        known = standing is not None  # the journal has it; where it does not, no commit could end it
     if not journaled:
         if inbound is None:
             await _set_aside(key, waiting, error, store)
@@ -47,9 +46,21 @@ async def open_mail(key: str, waiting: Waiting, session: Session | None, store: 
         return Opened(session, Mail(waiting.seq, inbound, journaled=False, payload=waiting.payload), attempts)
     if waiting.seq <= session.done_seq:
         return Opened(session, None)
-    if inbound is not None and waiting.seq == session.done_seq + 1:
-        return Opened(session, Mail(waiting.seq, inbound), attempts)
+    if inbound is not None and known and waiting.seq == session.done_seq + 1:
+        return Opened(session, Mail(waiting.seq, inbound), attempts, outage_ms)
     return await _from_journal(key, waiting, session, store)
+
+
+async def open_barely(key: str, waiting: Waiting, store: Store) -> Opened:
+    """The same for mail that could not be opened: without transcript and facts, enough to set it aside."""
+    session = await store.transcript.bare(key)
+    if waiting.seq < FIRST_MAILBOX_SEQ:
+        return await _from_journal(key, waiting, session, store)
+    inbound, error = _decoded(waiting)
+    if inbound is None:
+        await _set_aside(key, waiting, error, store)
+        return Opened(session, None)
+    return Opened(session, Mail(waiting.seq, inbound, journaled=False, payload=waiting.payload))
 
 
 async def _from_journal(key: str, waiting: Waiting, session: Session, store: Store) -> Opened:
@@ -60,9 +71,10 @@ async def _from_journal(key: str, waiting: Waiting, session: Session, store: Sto
     row = rows[0]
     lacking = row.payload.encode() if row.seq < waiting.seq else None
     try:
-        return Opened(session, Mail(row.seq, decode_inbound(row.payload)), row.attempts, lacking=lacking)
+        mail = Mail(row.seq, decode_inbound(row.payload))
+        return Opened(session, mail, row.attempts, row.outage_ms, lacking=lacking)
     except Malformed as error:
-        return Opened(session, Mail(row.seq, _stand_in(row.id, key)), row.attempts, str(error))
+        return Opened(session, Mail(row.seq, stand_in(row.id, key)), row.attempts, unreadable=str(error))
 
 
 async def _set_aside(key: str, waiting: Waiting, error: str, store: Store) -> None:
@@ -76,10 +88,3 @@ def _decoded(waiting: Waiting) -> tuple[Inbound | None, str]:
         return decode_inbound(waiting.payload), ""
     except Malformed as error:
         return None, str(error)
-
-
-def _stand_in(id: str, key: str) -> Inbound:
-    """For a journal row that cannot be read: enough to bury it and to tell the chat."""
-    session_key = SessionKey.parse(conversation_of(key))
-    source = Source(session_key.platform, session_key.chat, session_key.chat_type, session_key.account)
-    return Inbound(id, "", source, "")

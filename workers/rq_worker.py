@@ -10,7 +10,7 @@ import asyncio
 import base64
 import json
 import zlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -19,24 +19,26 @@ from typing import Any
 
 import redis
 from hiredis import pack_command
+from redis.asyncio.connection import AbstractConnection
 from rq.suspension import WORKERS_SUSPENDED
 from rq.timeouts import BaseDeathPenalty
 from rq.worker import BaseWorker, WorkerStatus
 
 from shared import log, metrics
+from shared.background import survived
 from shared.errors import PipelineError, Unavailable
 from shared.failpoints import reach
 from shared.lane import Lane, Lease
 from shared.lane.wake import FAILURE_TTL_SECONDS, Running, called, is_call, popped_key, queue_key, stamp
-from shared.pipeline import CONTROL, JOBS
-from shared.redis_servers import Server
+from shared.pipeline import JOBS
+from shared.redis_servers import CALL_TIMEOUT_SECONDS, Server
 from workers.crew import Crew
 from workers.jobs import ALLOWED
+from workers.room import Place, Room
 
 POP_SECONDS = 2  # a blocking pop ends by itself or by the server's word, never by cancelling: that could strand a wake
 CLAIM_LIMIT = 1  # mail per claim: each message is a turn of its own
 PUT_OFF = timedelta(seconds=1)  # for a key whose database does not answer
-CONTROL_AT_ONCE = 16  # control messages have room of their own: /stop must get through when turns fill all the rest
 RETRY_SECONDS = 0.5  # between tries while Redis is away
 
 
@@ -51,6 +53,11 @@ class NoDeathPenalty(BaseDeathPenalty):
 class KeyturnWorker(BaseWorker):
     death_penalty_class = NoDeathPenalty
 
+    @property
+    def connection_timeout(self) -> int:
+        """RQ would wait for an answer for minutes, because its own workers pop over this connection; ours do not."""
+        return int(CALL_TIMEOUT_SECONDS)
+
     def work(self, *_: Any, **__: Any) -> bool:
         """For `rq worker -w workers.rq_worker.KeyturnWorker -S shared.codec.Serializer QUEUE …`: settings as usual."""
         from workers.process import work_queues
@@ -58,15 +65,14 @@ class KeyturnWorker(BaseWorker):
         work_queues(self)
         return True
 
-    async def run(self, crew: Crew, server: Server, slots: asyncio.Semaphore, stopping: asyncio.Event) -> None:
-        """Serve this worker's queues on one Redis until `stopping` is set, then drain."""
-        self._crew, self._server, self._slots, self._stopping = crew, server, slots, stopping
+    async def run(self, crew: Crew, server: Server, rooms: Mapping[str, Room], stopping: asyncio.Event) -> None:
+        """Serve this worker's queues on one Redis until `stopping` is set, then drain. `rooms` has one for each lane."""
+        self._crew, self._server, self._rooms, self._stopping = crew, server, rooms, stopping
         self._settings = crew.pipe.settings
-        self._control_slots = asyncio.Semaphore(CONTROL_AT_ONCE + len(self.queues))
         self._running: dict[str, tuple[asyncio.Task[None], Running, Lease | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # also those that have not started their wake yet
         self._suspended = False
-        self._popping: set[int] = set()  # the connections of the fetchers, as the server numbers them
+        self._popping: dict[AbstractConnection, int] = {}  # the fetchers' connections, as the server numbers them
         # RQ and its readers must see a worker as alive for as long as its leases are.
         self.worker_ttl = max(10, int(self._settings.lease_seconds * 3))
         await self._register()
@@ -75,8 +81,8 @@ class KeyturnWorker(BaseWorker):
         for queue in self.queues:
             crew.pipe.lane(_lane_name(queue.name)).takers[queue.name] = partial(self._take, queue.name)
         await stopping.wait()
-        for queue in self.queues:
-            self._slots_of(queue.name).release()  # one that waits for a slot behind long turns shall see the end too
+        for room in rooms.values():
+            room.dismiss()
         await self._end_pops(fetchers)
         await self._drain()
         for task in background:
@@ -92,74 +98,80 @@ class KeyturnWorker(BaseWorker):
 
         So while a backlog drains, a conversation that begins now is answered now, and the backlog still gets half.
         """
-        slots = self._slots_of(queue)
+        room = self._rooms[_lane_name(queue)]
         pops = cycle(
             pack_command(("BLMOVE", queue_key(queue), popped_key(queue), end, "RIGHT", POP_SECONDS))  # type: ignore[arg-type]
             for end in ("LEFT", "RIGHT")
         )
         connection = self._server.connection()
-        number: int | None = None
         try:
             while not self._stopping.is_set():
-                await slots.acquire()
-                job_id: Any = None
-                try:
-                    if not self._suspended and not self._stopping.is_set():
-                        async with asyncio.timeout(POP_SECONDS + 5):
-                            if number is None:
-                                await connection.connect()
-                                await connection.send_command("CLIENT", "ID")
-                                self._popping.add(number := await connection.read_response())
-                            await connection.send_packed_command(next(pops), check_health=False)
-                            job_id = await connection.read_response()
-                    else:
-                        await asyncio.sleep(RETRY_SECONDS)
-                except Exception as error:  # whatever it was: a fetcher that ends leaves its partition to nobody
-                    log.get().warning("queue not reachable", queue=queue, error=type(error).__name__)
-                    self._popping.discard(number or 0)
-                    number = None
-                    await connection.disconnect(nowait=True)
-                    await asyncio.sleep(RETRY_SECONDS)
-                finally:
-                    if job_id is None:
-                        slots.release()
-                if job_id is not None:
-                    self._spawn(self._run(queue, job_id)).add_done_callback(lambda _: slots.release())
+                place = await room.reserve()
+                popped = await self._pop(queue, connection, next(pops))
+                if popped is None:
+                    place.leave()
+                elif place.keep():
+                    self._spawn(queue, popped, place)
+                else:
+                    await self._put_back(queue, popped)
         finally:
             await connection.disconnect()
+
+    async def _pop(self, queue: str, connection: AbstractConnection, pop: bytes) -> bytes | None:
+        """The id of a wake. None: none came, the server is away, or the workers are suspended. Never raises: a fetcher
+        that ends leaves its partition to nobody."""
+        try:
+            if self._stopping.is_set():
+                return None
+            if self._suspended:
+                await asyncio.sleep(RETRY_SECONDS)
+                return None
+            async with asyncio.timeout(POP_SECONDS + 5):
+                if connection not in self._popping:
+                    await connection.connect()  # type: ignore[no-untyped-call]
+                    await connection.send_command("CLIENT", "ID")
+                    self._popping[connection] = await connection.read_response()
+                await connection.send_packed_command(pop, check_health=False)
+                popped: bytes | None = await connection.read_response()
+                return popped
+        except Exception as error:
+            log.get().warning("queue not reachable", queue=queue, error=type(error).__name__)
+            self._popping.pop(connection, None)
+            await connection.disconnect(nowait=True)
+            await asyncio.sleep(RETRY_SECONDS)
+            return None
+
+    async def _put_back(self, queue: str, popped: bytes) -> None:
+        """Leave a wake to whoever has room. If Redis is away, it is found where popped wakes are found."""
+        with suppress(PipelineError, redis.RedisError, OSError):
+            await self._crew.pipe.lane(_lane_name(queue)).requeue(self._server, queue, [popped])
 
     async def _end_pops(self, fetchers: Sequence[asyncio.Task[None]]) -> None:
         """Wait for the fetchers to see the end; the server tells those that wait for a wake. If it may not, they time out."""
         while any(not fetcher.done() for fetcher in fetchers):
             with suppress(redis.RedisError, OSError, TimeoutError):
                 async with asyncio.timeout(POP_SECONDS):
-                    for number in tuple(self._popping):
+                    for number in tuple(self._popping.values()):
                         await self._server.client.client_unblock(number)
             await asyncio.wait(fetchers, timeout=0.1)
 
     def _take(self, queue: str, job_id: str) -> bool:
         """Run a wake that this process is about to queue, as if it had popped it. False: there is no room for it."""
-        if self._slots_of(queue).locked() or self._stopping.is_set() or self._suspended:
+        if self._stopping.is_set() or self._suspended:
             return False
-        self._spawn(self._run_taken(queue, job_id.encode()))
+        if (place := self._rooms[_lane_name(queue)].take()) is None:
+            return False
+        self._spawn(queue, job_id.encode(), place)
         return True
 
-    async def _run_taken(self, queue: str, job_id: bytes) -> None:
-        async with self._slots_of(queue):
-            await self._run(queue, job_id)
-
-    def _spawn(self, running: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(running)
+    def _spawn(self, queue: str, popped: bytes, place: Place) -> None:
+        task = asyncio.create_task(self._run(queue, popped, place))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
-
-    def _slots_of(self, queue: str) -> asyncio.Semaphore:
-        return self._control_slots if _lane_name(queue) == CONTROL else self._slots
 
     # -- running
 
-    async def _run(self, queue: str, popped: bytes) -> None:
+    async def _run(self, queue: str, popped: bytes, place: Place) -> None:
         """Start a popped wake, claim its key and run its job. Nothing that goes wrong here ends the worker."""
         lane = self._crew.pipe.lane(_lane_name(queue))
         job_id = popped.decode(errors="replace")
@@ -168,7 +180,8 @@ class KeyturnWorker(BaseWorker):
             if job_id.encode() != popped:
                 metrics.FORGED_JOB.inc()
                 log.get().error("forged job refused", job=job_id[:40], queue=queue, reason="its id is not text")
-                await self._server.client.lrem(popped_key(queue), 1, popped)  # type: ignore[arg-type]
+                dropped = self._server.client.lrem(popped_key(queue), 1, popped)  # type: ignore[arg-type]
+                await self._server.asked(dropped)
                 return
             if self._stopping.is_set() or self._suspended:  # popped just after the worker was told so: not for us
                 await lane.requeue(self._server, queue, [job_id])
@@ -199,6 +212,7 @@ class KeyturnWorker(BaseWorker):
             if lease is None:
                 await lane.finish(self._server, running, lane.wakes.result_ttl_s)
                 return
+            lease.on_turn = place.begin
             await self._hold(lease, lane)
         except Unavailable as error:
             log.get().warning("wake put off", job=job_id, queue=queue, error=str(error))
@@ -215,6 +229,7 @@ class KeyturnWorker(BaseWorker):
                     if not claimed.ended:
                         await claimed.release(delay=self._crew.pipe.settings.lease, spent=True)
         finally:
+            place.leave()
             if isinstance(claimed, Lease):  # given back or not, it is renewed no longer: at the latest it runs out
                 lane.let_go(claimed)
 
@@ -260,7 +275,7 @@ class KeyturnWorker(BaseWorker):
         pipeline.zrem(executions, running.execution)
         pipeline.hincrby(worker, "failed_job_count", 1)
         pipeline.hincrbyfloat(worker, "total_working_time", (ended - running.started).total_seconds())
-        await pipeline.execute()
+        await self._server.asked(pipeline.execute())
 
     # -- being a worker in RQ's eyes
 
@@ -268,17 +283,21 @@ class KeyturnWorker(BaseWorker):
         while not self._stopping.is_set():
             try:
                 await asyncio.to_thread(self.register_birth)
-                return
+                break
             except (redis.RedisError, OSError) as error:
                 log.get().warning("not registered yet", error=type(error).__name__)
                 await asyncio.sleep(RETRY_SECONDS)
+        with suppress(redis.RedisError, OSError, TimeoutError):  # a worker that RQ lists has a state from the beginning
+            async with asyncio.timeout(5):
+                await self._beat_once()
 
     async def _beat(self) -> None:
         """Keep the worker and its running jobs alive in RQ's registries; see whether somebody suspended the workers."""
         while True:
-            with suppress(Exception):
-                async with asyncio.timeout(5):
-                    await self._beat_once()
+            try:
+                await self._server.asked(self._beat_once())
+            except Exception as error:
+                survived("beat", "worker not reported to RQ", error)
             await asyncio.sleep(1)
 
     async def _beat_once(self) -> None:
@@ -311,13 +330,11 @@ class KeyturnWorker(BaseWorker):
     async def _obey(self) -> None:
         """RQ's commands: shutdown, and stop-job for one wake. And ours: stop-turn, when a user said /stop (stop.lua)."""
         while True:
-            with suppress(Exception):
-                client = self._server.connect()
-                async with client.pubsub() as pubsub:
-                    await pubsub.subscribe(self.pubsub_channel_name)
-                    async for message in pubsub.listen():
-                        if message["type"] == "message":
-                            self._command(message["data"])
+            try:
+                async for data in self._server.heard(self.pubsub_channel_name):
+                    self._command(data)
+            except Exception as error:
+                survived("obey", "commands not heard", error)
             await asyncio.sleep(RETRY_SECONDS)
 
     def _command(self, data: bytes) -> None:

@@ -17,8 +17,10 @@ from shared.pipeline import Pipeline
 from shared.store.usage import Whose
 from workers.agent import Asks
 from workers.aside import ask_aside
+from workers.budget import Budgets
 
 AT_ONCE = 4  # questions: the model is the turns' first
+MOST = 100  # titles under way: where more are wanted, the first words serve, and no question waits
 BEGINNING = 20  # rows: beyond them, somebody has said something, and the window need not be looked at
 PATIENCE_SECONDS = 60.0
 WORDS, LENGTH = 8, 60
@@ -35,19 +37,23 @@ _LABEL = re.compile(r"^(?:title|titel|titre|título|标题)\s*[:：]\s*", re.IGN
 
 
 class Titling:
-    def __init__(self, pipe: Pipeline, asks: Asks | None) -> None:
+    def __init__(self, pipe: Pipeline, asks: Asks | None, budgets: Budgets | None = None) -> None:
         self._pipe = pipe
+        self._budgets = budgets
         self._asks = asks
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def with_commit(self, session: Session, inbound: Inbound) -> str | None:
-        """A title that costs nothing: for a session that this commit opens, where no model is to be asked."""
-        return first_words(inbound.text) or None if session.version == 0 and self._asks is None else None
+        """A title that costs nothing: for a session that this commit opens, where no model is to be asked or too many are
+        asked already."""
+        asks = self._asks is not None and len(self._tasks) < MOST
+        return first_words(inbound.text) or None if session.version == 0 and not asks else None
 
     def after(self, session: Session, whose: Callable[[], Whose], said: Entry, answer: Entry | None) -> None:
-        """The turn was answered: title the session aside if that was its first. `session` is as it was before the turn."""
-        if (session.version == 0 and self._asks is None) or session.message_count > BEGINNING:
+        """The turn was answered, and its commit gave no title: title the session aside if that was its first turn, unless
+        too many are under way. `session` is as it was before the turn."""
+        if len(self._tasks) >= MOST or session.message_count > BEGINNING:
             return
         if any(map(is_user, session.history)):
             return
@@ -76,7 +82,7 @@ class Titling:
         rows.append(Entry("user", PROMPT))
         try:
             async with self._slots, asyncio.timeout(PATIENCE_SECONDS):
-                found = await ask_aside(self._pipe, self._asks, rows, PROMPT, whose)
+                found = await ask_aside(self._pipe, self._asks, rows, PROMPT, whose, self._budgets)
         except Exception as error:
             log.get().warning("the model gave no title", session=whose.session_id, error=type(error).__name__)
             return ""

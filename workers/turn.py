@@ -13,25 +13,28 @@ from functools import partial
 
 from shared import log, metrics
 from shared.clock import now_ms
+from shared.codec import storable
 from shared.context import marks
 from shared.control import conversation_of, is_control_key
-from shared.errors import AlreadyDone, Crashed, Permanent, RateLimited, Stopped, Superseded, Unavailable
+from shared.errors import AlreadyDone, Crashed, Outage, Permanent, Stopped, Superseded, Unavailable
 from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane import Lease
+from shared.lane.lease import Waiting
 from shared.lane.session_lock import SessionLock
 from shared.messages import Entry, Inbound, Mail, Reply, Result, Session, State, Turn
 from shared.owner import owner_of
 from shared.session_key import SessionKey
 from shared.store.change import NO_CHANGE, Change, Committed, Ending, Proof
 from shared.store.usage import Whose, has_usage, turns_usage
+from shared.value import value
 from workers import commands, flush
 from workers.agent import Agent
 from workers.album import as_one, rest_of_album
 from workers.budget import day_at
 from workers.delivery.parts import in_parts
 from workers.lifetime import consumed, ending
-from workers.opening import Opened, open_mail
+from workers.opening import Opened, open_barely, open_mail
 from workers.preparing import prepare
 from workers.runner import Runner
 
@@ -39,6 +42,7 @@ COMMIT_RETRY_SECONDS = 0.5
 REASONS = {Permanent: "refused", TimeoutError: "timeout", Crashed: "crashed"}
 WORKERS_KILLED = 4  # times MAX_ATTEMPTS: more attempts that took their whole worker along are no coincidence
 STOPPED = "(The user stopped this before it was finished.)"  # where the answer would be: the next row is the user's
+AWAY = "Sorry, the service that I need for an answer is not available. Please try again later."
 NOTICE = "Sorry, I could not process your last message. It has been set aside for a person to look at."
 
 
@@ -55,26 +59,37 @@ async def take_turns(lease: Lease, runner: Runner) -> None:
 async def _take_turns(lease: Lease, turns: KeyTurns, runner: Runner) -> None:
     while lease.mail:
         waiting = lease.mail[0]
-        if (ended := flush.read(waiting.payload)) is not None:
-            await flush.look_back(ended, lease.key, runner)
+        if (session_id := flush.read(waiting.payload)) is not None:
+            await flush.look_back(session_id, lease.key, runner)
             await lease.acknowledge([waiting.seq], limit=1)
             continue
+        ended: Ended | None = None
         try:
-            opened = await open_mail(lease.key, waiting, turns.session, runner.pipe.store)
-            if await turns.lock.follow(opened.session):  # another key talks to it: it may have moved on meanwhile
-                turns.session = None
-            elif opened.mail is None:  # it ended before: only the acknowledgement was missing
-                await lease.acknowledge([waiting.seq], limit=1)
-            elif (committed := await turns.take(opened)) is not None:
-                await turns.acknowledge(committed, [opened.mail.seq, *(mail.seq for mail in turns.merged)])
+            ended = await turns.end(waiting)
         except Superseded:
             metrics.FENCE_REJECTED.inc()
             log.get().warning("commit refused: the session had moved on", key=lease.key)
             turns.session = None
         except AlreadyDone:  # an earlier try did it, unheard: look again, and acknowledge what has ended
             turns.session = None
+        except Unavailable:
+            raise
+        except Exception as error:
+            if lease.ended:
+                raise
+            ended = await turns.not_opened(waiting, error)
+        if ended is not None:
+            await turns.acknowledge(ended)
         if lease.ended:
             return
+
+
+@value
+class Ended:
+    """Mail that needs nothing more but to leave the mailbox."""
+
+    seqs: tuple[int, ...]
+    committed: Committed | None = None  # by us, just now; None: it had ended before
 
 
 class KeyTurns:
@@ -84,12 +99,26 @@ class KeyTurns:
         self.lease = lease
         self.runner = runner
         self.pipe = runner.pipe
-        self.lock = SessionLock(lease, self.pipe.store.journal, self.pipe.settings.heartbeat_seconds)
+        self.lock = SessionLock(lease, self.pipe.store.journal, self.pipe.settings.heartbeat.total_seconds())
         self.session: Session | None = None
         self.merged: tuple[Mail, ...] = ()  # what the turn answers besides its mail: the rest of an album
         self._seed: tuple[Entry, ...] = ()  # rows that the session begins with
+        self._outage_ms: int | None = None  # how long the mail's provider has been away, as the journal knows
         self._done = 0
         self._claimed_at = now_ms()
+
+    async def end(self, waiting: Waiting) -> Ended | None:
+        """Open the mail at the head of the mailbox and run its turn. None: look again, or the key was given back."""
+        opened = await open_mail(self.lease.key, waiting, self.session, self.pipe.store)
+        if await self.lock.follow(opened.session):  # another key talks to it: it may have moved on meanwhile
+            self.session = None
+            return None
+        if opened.mail is None:
+            return Ended((waiting.seq,))
+        committed = await self.take(opened)
+        if committed is None:
+            return None
+        return Ended((opened.mail.seq, *(mail.seq for mail in self.merged)), committed)
 
     async def take(self, opened: Opened) -> Committed | None:
         """Run one turn to its commit. None: it failed and the key was given back, the key is another's by now, or the
@@ -98,31 +127,64 @@ class KeyTurns:
         self.session, mail = opened.session, opened.mail
         assert mail is not None
         log.correlation.set(mail.inbound.id)
-        self._seed = self.merged = ()
+        self._seed, self.merged, self._outage_ms = (), (), opened.outage_ms
         if opened.unreadable is not None:
             return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), 0)
         if opened.lacking is not None:  # only at the head of the mailbox are its attempts known to the next holder
             await lease.lane.put(lease.key, mail.seq, opened.lacking)
-        if lease.stop_ms and mail.inbound.received_at <= lease.stop_ms:
-            return await self._stop(mail, ())
-        if not is_control_key(lease.key):
-            if (reason := self.runner.lifetime.over(opened.session, mail.inbound)) is not None:
-                await self._end_session(opened.session, reason)
-                return None
-            self._seed = await self.runner.lifetime.seed(opened.session, lease.key, mail.inbound.source)
-        if mail.inbound.album is not None:
-            self.merged = await rest_of_album(lease, mail)
         begun, failed = lease.attempts_before(mail.seq)
         before = max(begun, opened.attempts)
         if before >= limit * WORKERS_KILLED:
             return await self._bury(mail, Ending(State.DEAD, "crashed", f"{before} attempts came to no end"), before)
+        if not await lease.begin(mail.seq):
+            lease.lose()
+            return None
         # An attempt that nobody saw the end of may have killed its worker, or died with a guilty neighbour: run it apart.
         agent = self.runner.apart if begun > failed else self.runner.agent
+        try:
+            return await self._answer(mail, before + 1, agent)
+        except (Superseded, AlreadyDone, Unavailable):
+            raise
+        except Exception as error:
+            return await self._failed(mail, before + 1, error)
+
+    async def _answer(self, mail: Mail, attempt: int, agent: Agent) -> Committed | None:
+        """An attempt that has begun: whatever it raises counts against the message."""
+        lease, session = self.lease, self.session
+        assert session is not None
+        if lease.stop_ms and mail.inbound.received_at <= lease.stop_ms:
+            return await self._stop(mail, ())
+        if not is_control_key(lease.key):
+            if (reason := self.runner.lifetime.over(session, mail.inbound)) is not None:
+                await self._end_session(session, reason)
+                return None
+            self._seed = await self.runner.lifetime.seed(session, lease.key, mail.inbound.source)
+        if mail.inbound.album is not None:
+            self.merged = await rest_of_album(lease, mail, self.pipe.store.journal)
         if (command := commands.parse(mail.inbound.text)) is not None:
-            return await self._obey(mail, before + 1, agent, *command)
+            return await self._obey(mail, attempt, agent, *command)
         if is_control_key(lease.key):  # no agent runs here, whoever put this into the mailbox
-            return await self._bury(mail, Ending(State.DEAD, "malformed", "no control message"), before)
-        return await self._attempt(mail, before + 1, agent)
+            return await self._bury(mail, Ending(State.DEAD, "malformed", "no control message"), attempt)
+        return await self._attempt(mail, attempt, agent)
+
+    async def not_opened(self, waiting: Waiting, error: Exception) -> Ended | None:
+        """Something failed outside of an attempt that could count it. Count it, and set the message aside in the end."""
+        lease = self.lease
+        attempt = lease.attempts_before(waiting.seq)[0] + 1
+        log.get().exception("message not opened", key=lease.key, attempt=attempt)
+        if attempt < self.pipe.settings.max_attempts:
+            await lease.release(delay=self._backoff(attempt), spent=True)
+            return None
+        opened = await open_barely(lease.key, waiting, self.pipe.store)
+        if opened.mail is None:
+            return Ended((waiting.seq,))
+        if opened.lacking is not None:  # the attempts were counted for the mail behind it: it gets its own
+            await lease.lane.put(lease.key, opened.mail.seq, opened.lacking)
+            await lease.release(delay=self._backoff(attempt), spent=True)
+            return None
+        self.session, self.merged, self._seed = opened.session, (), ()
+        ending = Ending(State.DEAD, "error", f"{type(error).__name__}: {error}"[:500])
+        return Ended((opened.mail.seq,), await self._bury(opened.mail, ending, attempt))
 
     async def _end_session(self, session: Session, reason: str) -> None:
         """Let the key talk to a new session. No mail ends by this, and no model is asked."""
@@ -147,17 +209,34 @@ class KeyTurns:
         assert session is not None
         if key != self.lease.key:  # a control message is about the conversation, and only numbered apart from it
             session, _ = await self.pipe.store.transcript.load(key, "")
-        done = await commands.run(commands.Call(name, args, mail.inbound, key, session, self.pipe, self.runner.asks))
-        if isinstance(done, commands.Again):
-            return await self._attempt(mail, attempt, agent, done)
-        rows = (marks.command_row(marks.user_row(mail.inbound)), marks.command_row(Entry("assistant", done.text)))
+        call = commands.Call(
+            name, storable(args), mail.inbound, key, session, self.pipe, self.runner.asks, self.runner.budgets
+        )
+        try:
+            done = await commands.run(call)
+            if isinstance(done, commands.Answer):
+                return await self._say(mail, attempt, done)
+        except (Superseded, AlreadyDone, Unavailable):
+            raise
+        except Exception:  # a second try would end the same way, and what was said after it must not wait for that
+            log.get().exception("command failed", key=self.lease.key, command=name)
+            return await self._say(mail, attempt, commands.Answer(f"Sorry, /{name} did not work. Nothing was changed."))
+        return await self._attempt(mail, attempt, agent, done)
+
+    async def _say(self, mail: Mail, attempt: int, answer: commands.Answer) -> Committed:
+        """Commit a command with its answer and what it changes."""
+        rows = (marks.command_row(marks.user_row(mail.inbound)), marks.command_row(Entry("assistant", answer.text)))
         proof = Proof(f"turn_{fresh_id()}", self.runner.worker, attempt, self._claimed_at, now_ms())
-        committed = await self._commit(mail, rows, (Reply(done.text),), Ending(), proof, done.change)
+        committed = await self._commit(mail, rows, (Reply(answer.text),), Ending(), proof, answer.change)
         metrics.ENDED["command"].inc()
         return committed
 
-    async def acknowledge(self, committed: Committed, seqs: list[int]) -> None:
+    async def acknowledge(self, ended: Ended) -> None:
         """Tell delivery and take the next mail, in one round trip. If Redis is away, the housekeeper does both later."""
+        committed = ended.committed
+        if committed is None:
+            await self.lease.acknowledge(ended.seqs, limit=1)
+            return
         self.session = None if committed.changed else committed.session
         self._done += 1
         over = self._done >= self.pipe.settings.turns_per_lease
@@ -165,7 +244,7 @@ class KeyTurns:
             first = committed.outbox[:1]  # whoever delivers it sends the others too
             puts = [self._publish(committed.destination, id, here=id in first) for id in committed.outbox]
             try:
-                await self.lease.acknowledge(seqs, limit=1, hand_over=over)
+                await self.lease.acknowledge(ended.seqs, limit=1, hand_over=over)
             finally:
                 if not all(put.done() for put in puts):  # on another server
                     await asyncio.wait(puts)
@@ -194,9 +273,6 @@ class KeyTurns:
             refusal = await self.runner.budgets.refusal(self._owner(inbound))
             if refusal is not None:
                 return await self._refuse(mail, attempt, "budget", refusal)
-        if not await lease.begin(mail.seq):
-            lease.lose()
-            return None
         if attempt > 1:
             metrics.REDELIVERED.inc()
         notes, notices = self.runner.lifetime.notices(session, inbound.source)
@@ -221,6 +297,8 @@ class KeyTurns:
             return None
         except (Superseded, AlreadyDone):
             raise
+        except Outage as error:
+            return await self._wait(mail, attempt, error)
         except Exception as error:
             return await self._failed(mail, attempt, error)
         replies = (*map(Reply, notices), *result.replies, *map(Reply, prepared.notices))
@@ -240,7 +318,7 @@ class KeyTurns:
             raise
         except Exception as error:  # the agent's answer is nothing that can be kept
             return await self._failed(mail, attempt, error)
-        if titling is not None and not again:
+        if titling is not None and not again and change.title is None:
             answer = next((entry for entry in reversed(result.entries) if entry.role == "assistant"), None)
             titling.after(session, partial(self._whose, inbound), entries[0], answer)
         metrics.ENDED["answered"].inc()
@@ -301,12 +379,38 @@ class KeyTurns:
             return await self._bury(mail, Ending(State.DEAD, reason, detail), attempt, notice or NOTICE)
         metrics.ENDED["failed"].inc()
         if mail.journaled:
-            await self.pipe.store.journal.count_attempt(mail.inbound.id, attempt, detail)
+            await self.pipe.store.journal.count_attempt(mail.inbound.id, attempt, f"{reason}: {detail}")
         # After a crash nothing outside needs time to recover.
         wait = self._backoff(1) / 2 if isinstance(error, Crashed) else self._backoff(attempt)
-        asked = error.retry_after if isinstance(error, RateLimited) else timedelta(0)
-        await self.lease.release(delay=max(wait, asked), spent=True)
+        await self.lease.release(delay=wait, spent=True)
         return None
+
+    async def _wait(self, mail: Mail, attempt: int, outage: Outage) -> Committed | None:
+        """Try again when the provider may be back: the message did nothing wrong. It is set aside if that takes too long,
+        and at once where the provider asks for more time than is left: the user is told now, not after it."""
+        settings, away, asked = self.pipe.settings, self._away(mail), outage.retry_after
+        limit = timedelta(seconds=settings.provider_outage_seconds)
+        about = {"key": self.lease.key, "provider": outage.provider, "status": outage.status, "error": str(outage)}
+        away_s = round(away.total_seconds(), 1)
+        if away >= limit or away + asked > limit:
+            log.get().error("provider away for too long", **about, away_s=away_s)
+            detail = f"{outage.provider} {outage.status or ''}: {outage}; away for {away_s:.0f} s"
+            detail = f"{detail}, asks for {asked.total_seconds():.0f} s more"[:500]
+            return await self._bury(mail, Ending(State.DEAD, "provider", detail), attempt, AWAY)
+        # As long again as it has been away already: the waits double.
+        longest = timedelta(seconds=settings.backoff_max_seconds)
+        delay = max(self._backoff(1), min(away, longest), asked)
+        log.get().warning("turn waits for the provider", **about, away_s=away_s, again_in_s=delay.total_seconds())
+        metrics.ENDED["failed"].inc()
+        if mail.journaled:
+            away_ms = int(away.total_seconds() * 1000)
+            await self.pipe.store.journal.note_outage(mail.inbound.id, away_ms, "provider")
+        await self.lease.release(delay=delay, spent=False, outage=True)
+        return None
+
+    def _away(self, mail: Mail) -> timedelta:
+        """How long the provider has been away, by Redis or, where that lost it, by the journal."""
+        return max(self.lease.outage_before(mail.seq), timedelta(milliseconds=self._outage_ms or 0))
 
     async def _bury(self, mail: Mail, ending: Ending, attempts: int, notice: str = NOTICE) -> Committed:
         """Make the message a dead letter and tell the chat, once: both in the one commit."""

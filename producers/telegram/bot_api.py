@@ -16,6 +16,7 @@ from shared.path_secret import PathSecret
 from shared.settings import Telegram
 
 KINDS = ("message", "channel_post")  # edits, reactions and the rest would only be ignored
+BATCH = 100  # updates that one call brings at most: Telegram's own limit
 CALL_SECONDS = 15.0
 CONNECT_SECONDS = 10.0
 DEFAULT_WAIT = timedelta(seconds=5)
@@ -23,6 +24,14 @@ DEFAULT_WAIT = timedelta(seconds=5)
 
 class Conflict(PipelineError):
     """Updates go elsewhere: another process polls with this token, or a webhook is set."""
+
+
+class Unreadable(PipelineError):
+    """A successful answer of getUpdates that is no list of updates; `text` is what came."""
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__("the answer is no list of updates")
+        self.text = text
 
 
 class BotApi:
@@ -34,18 +43,28 @@ class BotApi:
         """The bot that the token belongs to. It stays the same, so one asks once."""
         return _bot(await self._call("getMe", {}, CALL_SECONDS))
 
-    async def updates(self, offset: int | None, wait_seconds: int) -> list[dict[str, Any]]:
-        """What is new, after waiting for it. Confirms everything below `offset`: Telegram forgets it."""
-        fields: dict[str, Any] = {"timeout": wait_seconds, "allowed_updates": KINDS}
+    async def updates(self, offset: int | None, wait_seconds: int, limit: int = BATCH) -> list[dict[str, Any]]:
+        """What is new, after waiting for it. Confirms everything below `offset`: Telegram forgets it.
+
+        Raises Unreadable for an answer that cannot be parsed: then all updates but one may be in order.
+        """
+        fields: dict[str, Any] = {"timeout": wait_seconds, "allowed_updates": KINDS, "limit": limit}
         if offset is not None:
             fields["offset"] = offset
-        found = await self._call("getUpdates", fields, wait_seconds + CALL_SECONDS)
+        response = await self._post("getUpdates", fields, wait_seconds + CALL_SECONDS)
+        found = _object(response).get("result")
         if not isinstance(found, list) or not all(_is_update(update) for update in found):
-            raise Unavailable("Telegram: not a list of updates")
+            raise Unreadable(response.content)
         return found
 
     async def _call(self, method: str, fields: dict[str, Any], seconds: float) -> Any:
-        """The result; Unavailable, RateLimited, Conflict, or Denied when the token is no good."""
+        answer = _object(await self._post(method, fields, seconds))
+        if answer.get("ok") is not True:
+            raise Unavailable("Telegram: HTTP 200 and no answer")
+        return answer.get("result")
+
+    async def _post(self, method: str, fields: dict[str, Any], seconds: float) -> httpx.Response:
+        """A successful answer; Unavailable, RateLimited, Conflict, or Denied when the token is no good."""
         headers = {"content-type": "application/json"}
         try:
             response = await self._client.post(
@@ -60,12 +79,11 @@ class BotApi:
             raise Denied(f"Telegram refuses the token ({response.status_code})")
         if response.status_code == 409:
             raise Conflict("another process polls with this token, or a webhook is set")
-        answer = _object(response)
         if response.status_code == 429:
-            raise RateLimited(_retry_after(answer))
-        if response.status_code != 200 or answer.get("ok") is not True:
+            raise RateLimited(_retry_after(_object(response)))
+        if response.status_code != 200:
             raise Unavailable(f"Telegram: HTTP {response.status_code}")
-        return answer.get("result")
+        return response
 
 
 @asynccontextmanager

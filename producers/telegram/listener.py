@@ -7,29 +7,35 @@ duplicate. Pending updates are never dropped: the first poll begins where the la
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import redis
 
 from producers.leader import Leader
-from producers.telegram.bot_api import BotApi, Conflict, open_bot_api
+from producers.telegram.bot_api import BATCH, BotApi, Conflict, Unreadable, open_bot_api
 from producers.telegram.normalise import PLATFORM, Bot, chat_of, normalise
-from producers.telegram.update import take_update
+from producers.telegram.update import set_aside, take_update
 from shared import keys, log, metrics
 from shared.clock import now_ms
-from shared.codec import encode_inbound
-from shared.errors import AlreadyDone, ConfigurationError, Denied, MailboxFull, RateLimited, Transient
+from shared.errors import AlreadyDone, ConfigurationError, Denied, MailboxFull, RateLimited, Transient, Unavailable
+from shared.failpoints import reach
 from shared.messages import Inbound
 from shared.pipeline import Pipeline
+from shared.store.dead import FULL
 
 POLL_SECONDS = 50  # the server allows no more
 EMPTY_PAUSE = 0.5  # between polls that brought nothing, where a server does not wait as asked
 CONFLICT_PAUSE = 30.0
 REFUSED_PAUSE = 60.0
+FULL_NOTICE = (
+    "Too many messages are waiting here. Some have been set aside for a person to look at; please wait a little."
+)
+_UPDATE_ID = re.compile(rb'"update_id"\s*:\s*([0-9]{1,18})')  # in a text, the quotation marks would be escaped
 
 
 @asynccontextmanager
@@ -70,13 +76,13 @@ class Listener:
         self._offset: int | None = None
         self._settled: set[int] = set()  # of the batch that is being taken: nothing is recorded twice
         self._failures = 0
+        self._limit = BATCH
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Poll until `stopping` is set, while no other process does for the same bot."""
         settings, name = self._pipe.settings, keys.listener(PLATFORM, self._bot_id)
         server = self._pipe.servers.of_key(name)
-        every = timedelta(seconds=settings.heartbeat_seconds)
-        async with Leader(server, name, ttl=settings.lease, every=every) as leader:
+        async with Leader(server, name, ttl=settings.lease, every=settings.heartbeat) as leader:
             while not stopping.is_set():
                 await _first(leader.leads.wait(), stopping.wait())
                 if not stopping.is_set():
@@ -87,11 +93,14 @@ class Listener:
         """Fetch and take one batch; say how long to wait before the next. Only the fetching is ever cut short."""
         try:
             bot = self._me = self._me or replace(await self._api.me(), account=self._account)
-            fetching = asyncio.ensure_future(self._api.updates(self._offset, self._poll_seconds))
+            fetching = asyncio.ensure_future(self._api.updates(self._offset, self._poll_seconds, self._limit))
             await _first(fetching, leader.lost.wait(), stopping.wait())
             if fetching.cancelled():
                 return 0
-            batch = fetching.result()
+            try:
+                batch = fetching.result()
+            except Unreadable as error:
+                return await self._narrow(error)
             await self._take(bot, batch)
         except Conflict as error:
             log.get().error("not polling", platform=PLATFORM, reason=str(error))
@@ -105,10 +114,24 @@ class Listener:
             return self._failed(error)
         self._failures = 0
         self._settled.clear()
+        self._limit = min(2 * self._limit, BATCH)
         # An empty answer confirmed all before it. Forgetting the offset then is safe, and needed: after a week of
         # silence ids start anywhere, perhaps below it.
         self._offset = batch[-1]["update_id"] + 1 if batch else None
         return 0 if batch else EMPTY_PAUSE
+
+    async def _narrow(self, error: Unreadable) -> float:
+        """Something in the batch cannot be parsed. Ask for one update at a time, and set that one aside when it comes."""
+        if self._limit > 1:
+            self._limit = 1
+            log.get().warning("a batch cannot be parsed: updates are taken one by one", platform=PLATFORM)
+            return 0
+        found = _UPDATE_ID.search(error.text)
+        if found is None:  # a proxy's page, perhaps
+            return self._failed(error)
+        await set_aside(self._pipe, found[1].decode(), error.text, str(error))
+        self._offset = int(found[1]) + 1
+        return 0
 
     async def _take(self, bot: Bot, batch: list[dict[str, Any]]) -> None:
         """Settle all of it or raise. Chats go side by side; within one, an update waits for those before it."""
@@ -131,17 +154,21 @@ class Listener:
             self._settled.add(update["update_id"])
 
     async def _refuse(self, bot: Bot, update: dict[str, Any], key: str) -> None:
-        """Too much waits in this chat. Leaving it with Telegram would hold back every other chat: it becomes a dead letter."""
+        """Too much waits in this chat. Leaving it with Telegram would hold back every other chat: it becomes a dead letter,
+        whole, and the chat is told."""
         inbound = normalise(update, bot, now_ms())
         assert isinstance(inbound, Inbound)
-        await self._pipe.store.dead.set_aside(
-            "inbound", inbound.id, key, "mailbox full", "too many messages wait", encode_inbound(inbound).decode()
-        )
-        metrics.DEAD_LETTER.labels("mailbox full").inc()
+        reach("accept.before_refusal")
+        told = await self._pipe.store.dead.refuse(inbound, key, FULL_NOTICE)
+        reach("accept.after_refusal")
+        metrics.DEAD_LETTER.labels(FULL).inc()
         log.get().error("mailbox full: set aside", key=key)
+        if told is not None:
+            with contextlib.suppress(Unavailable):  # the housekeeper finds the part when Redis is back
+                await self._pipe.deliveries.put(told.destination, told.part_id, str(told.part_id).encode())
 
     def _failed(self, error: Exception) -> float:
-        expected = isinstance(error, Transient | AlreadyDone | redis.RedisError)
+        expected = isinstance(error, Transient | AlreadyDone | Unreadable | redis.RedisError)
         log.get().warning(
             "batch not taken, it will come again",
             platform=PLATFORM,

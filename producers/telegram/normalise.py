@@ -7,7 +7,7 @@ from typing import Any
 from producers.telegram.address import Address, addressed
 from producers.telegram.attachments import attachments
 from producers.telegram.fields import flag, items, name, number, object_, text
-from shared.codec import message_id
+from shared.codec import message_id, storable
 from shared.errors import Malformed
 from shared.messages import Inbound, Source
 from shared.value import value
@@ -43,7 +43,7 @@ class Migrated:
 
 def normalise(update: dict[str, Any], bot: Bot, received_at: int) -> Inbound | Ignored | Migrated:
     """What an update is to us. Malformed where something we read is of the wrong kind; fields we do not know are no matter."""
-    event_id = str(number(update, "update_id"))
+    number(update, "update_id")
     message = next((object_(update, kind) for kind in KINDS if update.get(kind) is not None), None)
     if message is None:
         return Ignored("kind")
@@ -78,7 +78,9 @@ def normalise(update: dict[str, Any], bot: Bot, received_at: int) -> Inbound | I
         user_name=_name(sender),
         topic=_topic(message),
     )
-    reply = _reply(message)
+    reply, sent_as = _reply(message), str(number(message, "message_id"))
+    # Not the update's id: those start anywhere after a week of silence, and may come to one that was used before.
+    event_id = f"{bot.id}:{chat_id}:{sent_as}"
     return Inbound(
         id=message_id(PLATFORM, bot.account, event_id),
         event_id=event_id,
@@ -89,8 +91,9 @@ def normalise(update: dict[str, Any], bot: Bot, received_at: int) -> Inbound | I
         mentioned=chat_type == "dm" or said.mentioned or _answers(reply, bot),
         sent_at=number(message, "date") * 1000 if message.get("date") is not None else None,
         received_at=received_at,
-        message=str(number(message, "message_id")),
+        message=sent_as,
         album=text(message, "media_group_id") or None,
+        earlier=_earlier(message, reply, bot) if chat_type != "dm" else None,
     )
 
 
@@ -148,6 +151,16 @@ def _topic(message: dict[str, Any]) -> str | None:
 
 def _answers(reply: dict[str, Any] | None, bot: Bot) -> bool:
     return reply is not None and reply.get("from") is not None and str(object_(reply, "from").get("id")) == bot.id
+
+
+def _earlier(message: dict[str, Any], reply: dict[str, Any] | None, bot: Bot) -> str | None:
+    """What others said that this message answers: no conversation with the bot has it. What was quoted of it, if it was."""
+    if reply is None or _answers(reply, bot):
+        return None
+    quote = text(object_(message, "quote"), "text") if message.get("quote") is not None else None
+    said = quote or text(reply, "text") or text(reply, "caption")
+    who = _sender(reply, "channel")
+    return storable(f"{_name(who) or 'someone'}: {said}") if said and who is not None else None
 
 
 def _name(fields: dict[str, Any]) -> str | None:

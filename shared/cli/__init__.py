@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
 from shared.errors import ConfigurationError, PipelineError
+from shared.own_modules import allow_working_directory
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """Entry point. What the pipeline expects to go wrong ends in one line, not in a traceback."""
-    sys.path.insert(0, os.getcwd())  # AGENT=module:object may name a module beside keyturn.toml
+    allow_working_directory()
     from shared.cli.app import app
 
     try:
-        app(args=args)
+        app(args=args, prog_name="keyturn")
     except PipelineError as error:
         print(f"keyturn: {error}", file=sys.stderr)
         raise SystemExit(78 if isinstance(error, ConfigurationError) else 1) from None

@@ -10,6 +10,7 @@ import typer
 from shared import VERSION, settings
 from shared.cli import conversations, dead, lanes, messages, moving
 from shared.cli.doctor import doctor
+from shared.cli.down import down
 from shared.cli.spending import usage
 from shared.embedded import running
 from shared.errors import ConfigurationError
@@ -17,14 +18,13 @@ from shared.errors import ConfigurationError
 app = typer.Typer(
     name="keyturn",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Runs chat agents for many conversations: one turn at a time per key, in order, nothing lost.",
 )
 
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")]
-AgentName = Annotated[str | None, typer.Option(help="echo, or module:object. Overrides KEYTURN_AGENT.")]
+AgentName = Annotated[str | None, typer.Option(help="echo, llm, local or module:object. Overrides KEYTURN_AGENT.")]
 
 
 def load(**overrides: Any) -> settings.Settings:
@@ -40,7 +40,12 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 @app.command()
-def up(host: Host = "127.0.0.1", port: Port = 8080, agent: AgentName = None, workers: int | None = None) -> None:
+def up(
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    agent: AgentName = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes. Overrides KEYTURN_WORKERS.")] = None,
+) -> None:
     """Everything on this machine: Valkey and SQLite under .keyturn/, receiver, workers, housekeeper. Ctrl-C drains."""
     from shared.cli.up import Up
 
@@ -49,11 +54,15 @@ def up(host: Host = "127.0.0.1", port: Port = 8080, agent: AgentName = None, wor
 
 
 @app.command()
-def chat(name: Annotated[str, typer.Option(help="Which conversation.")] = "terminal", agent: AgentName = None) -> None:
-    """Talk to the agent in this terminal, through the real pipeline."""
+def chat(
+    message: Annotated[str | None, typer.Option("--message", "-m", help="Ask only this, print the answer.")] = None,
+    name: Annotated[str, typer.Option(help="Which conversation.")] = "terminal",
+    agent: AgentName = None,
+) -> None:
+    """Talk to the agent in this terminal, through the real pipeline. Starts an `up` if none runs in this directory."""
     from shared.cli.chat import chat as run
 
-    run(settings.load(**({"agent": agent} if agent else {})), name)
+    run(settings.load(**({"agent": agent} if agent else {})), name, message)
 
 
 @app.command()
@@ -75,18 +84,21 @@ def listen(platform: Annotated[str, typer.Argument(help="telegram.")]) -> None:
 @app.command()
 def work(
     only: Annotated[str | None, typer.Option(help="turns (control messages included), deliveries or control.")] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Turns and deliveries at once.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Turns at once; with --only deliveries, chats at once.")
+    ] = None,
     agent: AgentName = None,
 ) -> None:
     """A worker: runs turns and deliveries. Start as many as there are cores."""
-    from shared.pipeline import CONTROL, TURNS
+    from shared.pipeline import CONTROL, DELIVERIES, TURNS
     from workers.process import LANES
     from workers.process import work as run
 
     if only is not None and only not in LANES:
         raise typer.BadParameter(f"--only takes {' or '.join(LANES)}")
     lanes = {None: LANES, TURNS: (TURNS, CONTROL)}.get(only, (only or "",))  # who runs turns hears what is said of them
-    run(load(concurrency=concurrency, agent=agent), lanes)
+    what = "delivery_concurrency" if only == DELIVERIES else "concurrency"
+    run(load(**{what: concurrency}, agent=agent), lanes)
 
 
 @app.command()
@@ -96,15 +108,16 @@ def housekeep() -> None:
 
     from shared import log
     from shared.pipeline import open_pipeline
-    from shared.redaction import open_redaction
+    from shared.store.schema import require_schema
     from workers.housekeeper import Housekeeper
     from workers.process import stop_on_signals
 
     config = load()
-    log.setup(config.log_level, "housekeep", config.secret_values(), open_redaction(config))
+    log.setup_for(config, "housekeep")
 
     async def keep() -> None:
         async with open_pipeline(config) as pipe:
+            await require_schema(pipe.store.database)
             await Housekeeper(pipe).run(stop_on_signals())
 
     uvloop.run(keep())
@@ -114,19 +127,11 @@ def housekeep() -> None:
 def migrate(dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False) -> None:
     """Bring the database's schema up to date. Workers of the version before go on working."""
     from shared import log
-    from shared.store.database import open_database
+    from shared.cli import deployment
 
     config = load()
     log.setup("error", "migrate", config.secret_values())
-
-    async def run() -> list[str]:
-        database = await open_database(config.database)
-        try:
-            return await (database.pending_migrations() if dry_run else database.migrate())
-        finally:
-            await database.close()
-
-    names = asyncio.run(run())
+    names = asyncio.run(deployment.migrate(config, dry_run=dry_run))
     typer.echo("\n".join(names) if names else "up to date")
 
 
@@ -135,6 +140,7 @@ app.add_typer(lanes.app, name="keys")
 app.add_typer(dead.app, name="dead")
 app.add_typer(conversations.app, name="sessions")
 app.add_typer(moving.app, name="import")
+app.command()(down)
 app.command()(doctor)
 app.command()(usage)
 

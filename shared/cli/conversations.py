@@ -14,11 +14,10 @@ import orjson
 import typer
 
 from shared.cli import show
-from shared.cli.deployment import ask, ask_store
+from shared.cli.deployment import ask_store
 from shared.clock import now_ms
 
 if TYPE_CHECKING:
-    from shared.pipeline import Pipeline
     from shared.store import Store
     from shared.store.search import Found
 
@@ -35,7 +34,7 @@ def list_(
 ) -> None:
     """List sessions, the most recently active first, with their titles and first words."""
     since = 0 if active_minutes is None else now_ms() - active_minutes * 60_000
-    rows = [_session(row) for row in ask(lambda pipe: pipe.store.titles.listed(limit, since))]
+    rows = [_session(row) for row in ask_store(lambda store, _: store.titles.listed(limit, since))]
     if json:
         show.as_json(rows)
         return
@@ -51,7 +50,7 @@ def show_(
     json: show.Json = False,
 ) -> None:
     """Show the end of a conversation, oldest message first."""
-    session, messages = ask(lambda pipe: _load(pipe, key_or_id, limit))
+    session, messages = ask_store(lambda store, _: _load(store, key_or_id, limit))
     if json:
         show.as_json({"session": session, "messages": messages})
         return
@@ -81,7 +80,7 @@ def search(
     """Find what was said: everybody's sessions, or those of one owner."""
     if key is not None and owner is not None:
         raise typer.BadParameter("--key or --owner, not both")
-    found = ask(lambda pipe: _search(pipe, " ".join(words), key, owner, limit))
+    found = ask_store(lambda store, _: _search(store, " ".join(words), key, owner, limit))
     hits = [
         {**asdict(hit), "said_at": show.time(hit.said_at), "updated_at": show.time(hit.updated_at)}
         for hit in found.hits
@@ -96,13 +95,13 @@ def search(
         typer.echo("not everything could be looked at: there may be more", err=True)
 
 
-async def _search(pipe: Pipeline, words: str, key: str | None, owner: str | None, limit: int) -> Found:
+async def _search(store: Store, words: str, key: str | None, owner: str | None, limit: int) -> Found:
     if key is not None:
-        session, _ = await pipe.store.transcript.load(key, "")
+        session, _ = await store.transcript.load(key, "")
         owner = session.owner
         if owner is None:
             raise show.Refused(f"no session with an owner: {key}")
-    found = await pipe.store.search.find(words, owner, limit)
+    found = await store.search.find(words, owner, limit)
     if found is None:
         raise show.Refused("there is no word in that to look for")
     return found
@@ -126,18 +125,36 @@ def export_(
 def delete(
     key_or_id: Annotated[str, typer.Argument(callback=show.readable, help="Session key (agent:…) or id (ses_…).")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum", help="Then write SQLite's file anew, so that its unused space holds no word.")
+    ] = False,
     json: show.Json = False,
 ) -> None:
     """Delete a conversation with all that was said in it for good. The next message of its key begins an empty one."""
+    if vacuum and not ask_store(lambda store, _: _is_sqlite(store)):
+        raise show.Refused("--vacuum is for SQLite: ask PostgreSQL for VACUUM FULL yourself, where its files matter")
     row = ask_store(lambda store, _: _found(store, key_or_id))
     if not yes:
         typer.confirm(f"Delete {row['id']} with {row['message_count']} messages for good?", abort=True, err=True)
-    if not ask_store(lambda store, _: store.transcript.delete(row["id"], row["version"])):
+    if not ask_store(lambda store, _: store.delete(row["id"], row["version"])):
         raise show.Refused(f"{row['id']} has gone on meanwhile: nothing was deleted")
+    if vacuum:
+        ask_store(lambda store, _: _vacuum(store))
     if json:
         show.as_json({"id": row["id"], "messages": row["message_count"], "state": "deleted"})
     else:
         typer.echo(f"{row['id']} deleted")
+
+
+async def _is_sqlite(store: Store) -> bool:
+    return store.database.dialect == "sqlite"
+
+
+async def _vacuum(store: Store) -> None:
+    from shared.store.sqlite import Sqlite
+
+    if isinstance(store.database, Sqlite):
+        await store.database.vacuum()
 
 
 async def _found(store: Store, key_or_id: str) -> dict[str, Any]:
@@ -173,11 +190,9 @@ def _opened(out: Path | None) -> AbstractContextManager[TextIO]:
         raise show.Refused(f"{out}: {error.strerror}") from None
 
 
-async def _load(pipe: Pipeline, key_or_id: str, limit: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    row = await pipe.store.transcript.find(key_or_id)
-    if row is None:
-        raise show.Refused(f"no session {key_or_id}")
-    messages = await pipe.store.transcript.messages(row["id"], limit)
+async def _load(store: Store, key_or_id: str, limit: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    row = await _found(store, key_or_id)
+    messages = await store.transcript.messages(row["id"], limit)
     return _session(row), [_message(message) for message in messages]
 
 

@@ -10,11 +10,12 @@ import orjson
 import typer
 
 from shared.cli import show
-from shared.cli.deployment import ask
+from shared.cli.deployment import ask, ask_store
 
 if TYPE_CHECKING:
     from shared.cli.replay import Replayed
     from shared.pipeline import Pipeline
+    from shared.store import Store
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters: what was set aside, and why; run it again or drop it.")
 Id = Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="Number of the dead letter.")]
@@ -33,7 +34,7 @@ def list_(
     json: show.Json = False,
 ) -> None:
     """List dead letters, the newest first."""
-    rows = [_letter(row) for row in ask(lambda pipe: pipe.store.dead.all(state=state.value, limit=limit))]
+    rows = [_letter(row) for row in ask_store(lambda store, _: store.dead.all(state=state.value, limit=limit))]
     if json:
         show.as_json(rows)
         return
@@ -45,7 +46,7 @@ def list_(
 @app.command("show")
 def show_(id: Id, json: show.Json = False) -> None:
     """Show one dead letter, with what it holds."""
-    row = _letter(ask(lambda pipe: _find(pipe, id)))
+    row = _letter(ask_store(lambda store, _: _find(store, id)))
     payload = row.pop("payload")
     try:
         content = orjson.loads(payload)
@@ -78,15 +79,15 @@ def replay(id: Id, json: show.Json = False) -> None:
 @app.command()
 def drop(id: Id, json: show.Json = False) -> None:
     """Close a dead letter without doing anything about it. Its record stays."""
-    ask(lambda pipe: _drop(pipe, id))
+    ask_store(lambda store, _: _drop(store, id))
     if json:
         show.as_json({"id": id, "state": "dropped"})
     else:
         typer.echo(f"dead letter {id} dropped")
 
 
-async def _find(pipe: Pipeline, id: int) -> dict[str, Any]:
-    row = await pipe.store.dead.find(id)
+async def _find(store: Store, id: int) -> dict[str, Any]:
+    row = await store.dead.find(id)
     if row is None:
         raise show.Refused(f"no dead letter {id}")
     return row
@@ -95,12 +96,12 @@ async def _find(pipe: Pipeline, id: int) -> dict[str, Any]:
 async def _replay(pipe: Pipeline, id: int) -> Replayed:
     from shared.cli.replay import replay
 
-    return await replay(pipe, await _find(pipe, id))
+    return await replay(pipe, await _find(pipe.store, id))
 
 
-async def _drop(pipe: Pipeline, id: int) -> None:
-    await _find(pipe, id)
-    if not await pipe.store.dead.close(id, "dropped"):
+async def _drop(store: Store, id: int) -> None:
+    await _find(store, id)
+    if not await store.dead.close(id, "dropped"):
         raise show.Refused(f"dead letter {id} was closed before")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from shared.pipeline import Pipeline
@@ -17,24 +17,17 @@ T = TypeVar("T")
 
 def ask(work: Callable[[Pipeline], Awaitable[T]]) -> T:
     """What `work` makes of the deployment. Unavailable, in one line, when a store that it needs does not answer."""
-    import psycopg
     import redis
 
-    from shared import log, settings
-    from shared.embedded import running
     from shared.errors import Unavailable
 
-    config = running.joined(settings.load())
-    log.setup("error", "cli")  # what matters is printed; warnings of a pool that finds no server are not
-    _check_urls(config)
+    config = _load()
+    check_urls(config)
     _check_file(config)
     try:
-        return asyncio.run(_with_pipeline(config, work))
+        return _run(_with_pipeline(config, work))
     except redis.RedisError as error:
         raise Unavailable(f"Redis: {type(error).__name__}") from None
-    except psycopg.Error as error:
-        text = f"PostgreSQL: {type(error).__name__}; is the schema up to date? See `keyturn migrate`"
-        raise Unavailable(text) from None
 
 
 async def _with_pipeline(config: Settings, work: Callable[[Pipeline], Awaitable[T]]) -> T:
@@ -46,13 +39,29 @@ async def _with_pipeline(config: Settings, work: Callable[[Pipeline], Awaitable[
 
 def ask_store(work: Callable[[Store, Settings], Awaitable[T]]) -> T:
     """What `work` makes of the database alone: nothing else has to run for it."""
+    config = _load()
+    _check_file(config)
+    return _run(_with_store(config, work))
+
+
+def _load() -> Settings:
     from shared import log, settings
     from shared.embedded import running
 
-    config = running.joined(settings.load())
-    log.setup("error", "cli")
-    _check_file(config)
-    return asyncio.run(_with_store(config, work))
+    log.setup("error", "cli")  # what matters is printed; warnings of a pool that finds no server are not
+    return running.joined(settings.load())
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    import psycopg
+
+    from shared.errors import Unavailable
+
+    try:
+        return asyncio.run(work)
+    except psycopg.Error as error:
+        text = f"PostgreSQL: {type(error).__name__}; is the schema up to date? See `keyturn migrate`"
+        raise Unavailable(text) from None
 
 
 async def _with_store(config: Settings, work: Callable[[Store, Settings], Awaitable[T]]) -> T:
@@ -65,13 +74,32 @@ async def _with_store(config: Settings, work: Callable[[Store, Settings], Awaita
         await store.database.close()
 
 
+async def migrate(config: Settings, *, dry_run: bool = False) -> list[str]:
+    """Bring the schema up to date, or only look. Names the migrations; a ConfigurationError where no file can be made."""
+    import sqlite3
+
+    from shared.errors import ConfigurationError
+    from shared.store.database import open_database
+
+    try:
+        database = await open_database(config.database)
+        try:
+            return await (database.pending_migrations() if dry_run else database.migrate())
+        finally:
+            await database.close()
+    except OSError as error:
+        raise ConfigurationError(f"DATABASE_URL: {sqlite_file(config)} cannot be made: {error.strerror}") from None
+    except sqlite3.Error as error:
+        raise ConfigurationError(f"DATABASE_URL: {sqlite_file(config)}: {error}") from None
+
+
 def sqlite_file(config: Settings) -> Path | None:
     """The file of an SQLite database; None for any other."""
     url = config.database
     return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:") else None
 
 
-def _check_urls(config: Settings) -> None:
+def check_urls(config: Settings) -> None:
     """A URL that cannot be read would be quoted in the error, with the password in it."""
     from redis.asyncio.connection import parse_url
 

@@ -1,7 +1,8 @@
-"""`keyturn messages`: what happened to a message."""
+"""`keyturn messages`: what happened to a message, and ending one that waits."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,9 +11,10 @@ from shared.cli import show
 from shared.cli.deployment import ask
 
 if TYPE_CHECKING:
+    from shared.dropping import Dropped
     from shared.pipeline import Pipeline
 
-app = typer.Typer(no_args_is_help=True, help="Follow a message through the pipeline.")
+app = typer.Typer(no_args_is_help=True, help="Follow a message through the pipeline, or drop one that waits.")
 
 
 @app.command()
@@ -28,6 +30,38 @@ def trace(
         show.as_json(found)
     else:
         _print(found)
+
+
+@app.command()
+def drop(
+    id: Annotated[
+        str, typer.Argument(callback=show.readable, help="Our message id (in_…) or the platform's event id.")
+    ],
+    tell: Annotated[bool, typer.Option("--tell/--quiet", help="Tell the chat that the message was removed.")] = True,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: show.Json = False,
+) -> None:
+    """End a message that waits or runs, without an answer. Its key goes on with the next one."""
+    found = ask(lambda pipe: _find(pipe, id))
+    if found["state"] != "pending":
+        raise show.Refused(f"message {found['id']} does not wait any more: it is {found['state']}")
+    if not yes:
+        typer.confirm(
+            f"Drop {found['id']} of {found['session_key'] or 'an unknown key'} for good?", abort=True, err=True
+        )
+    dropped = ask(lambda pipe: _drop(pipe, found["id"], tell))
+    if json:
+        show.as_json({**asdict(dropped), "state": "rejected"})
+        return
+    typer.echo(f"message {dropped.id} dropped" + (", its chat is told" if dropped.told else ""))
+    if dropped.note:
+        typer.echo(dropped.note)
+
+
+async def _drop(pipe: Pipeline, id: str, tell: bool) -> Dropped:
+    from shared.dropping import drop
+
+    return await drop(pipe, id, tell=tell)
 
 
 async def _find(pipe: Pipeline, id: str) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,49 +17,49 @@ from shared.cli.progress import progress
 if TYPE_CHECKING:
     from shared.moving.conversation import Reader
     from shared.moving.report import Report
+    from shared.routing import Sharing
     from shared.settings import Settings
     from shared.store import Store
 
-    OpenReader = Callable[[Settings], Reader]
+    OpenReader = Callable[[Sharing, str], Reader]
 
 app = typer.Typer(no_args_is_help=True, help="Bring conversations of an older gateway along. Safe to run again.")
 
 Home = Annotated[Path, typer.Argument(exists=True, help="The gateway's directory. It is only read.")]
+MemoryOf = Annotated[
+    list[str] | None,
+    typer.Option("--memory-of", metavar="PLATFORM:USER", help="Whose notes the memory files are. May be given again."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 SHOWN = 20  # of each kind of line; --json has them all
 
 
 @app.command()
-def hermes(path: Home, dry_run: DryRun = False, json: show.Json = False) -> None:
-    """From a hermes home: state.db, sessions/sessions.json, sessions/*.jsonl."""
-    from shared.moving.hermes import HermesHome
-    from shared.moving.old_keys import Sharing
+def hermes(path: Home, memory_of: MemoryOf = None, dry_run: DryRun = False, json: show.Json = False) -> None:
+    """From a hermes home: state.db, sessions/, memories/."""
+    from shared.moving.hermes.home import HermesHome
 
-    def open_reader(config: Settings) -> Reader:
-        return HermesHome(path, Sharing(config.group_sessions_per_user, config.thread_sessions_per_user))
-
-    _tell(_move(open_reader, dry_run), json)
+    _tell(_move(partial(HermesHome, path), memory_of or [], dry_run), json)
 
 
 @app.command()
-def nanobot(path: Home, dry_run: DryRun = False, json: show.Json = False) -> None:
-    """From a nanobot workspace: sessions/*.jsonl."""
-    from shared.moving.nanobot import NanobotWorkspace
-    from shared.moving.old_keys import Sharing
+def nanobot(path: Home, memory_of: MemoryOf = None, dry_run: DryRun = False, json: show.Json = False) -> None:
+    """From a nanobot workspace, or from the directory that holds its sessions."""
+    from shared.moving.nanobot.workspace import NanobotWorkspace
 
-    def open_reader(config: Settings) -> Reader:
-        return NanobotWorkspace(path, Sharing(config.group_sessions_per_user, config.thread_sessions_per_user))
-
-    _tell(_move(open_reader, dry_run), json)
+    _tell(_move(partial(NanobotWorkspace, path), memory_of or [], dry_run), json)
 
 
-def _move(open_reader: OpenReader, dry_run: bool) -> Report:
+def _move(open_reader: OpenReader, memory_of: list[str], dry_run: bool) -> Report:
+    from shared.moving.memory import owner_named
     from shared.moving.write import move_in
+    from shared.routing import Sharing
 
     async def run(store: Store, config: Settings) -> Report:
-        reader = open_reader(config)
+        reader = open_reader(Sharing.of(config), os.environ.get("USER", "me"))
+        owners = [owner_named(name) for name in memory_of]
         with progress("sessions", reader.total) as advance:
-            return await move_in(reader, store.database, dry_run=dry_run, advance=advance)
+            return await move_in(reader, store.database, dry_run=dry_run, memory_of=owners, advance=advance)
 
     try:
         return ask_store(run)
@@ -80,3 +82,8 @@ def _tell(report: Report, json: bool) -> None:
             typer.echo(f"{show.plain(line['ref'])}: {show.plain(line[word])} ({show.plain(line['session_key'])})")
         if len(found[name]) > SHOWN:
             typer.echo(f"and {len(found[name]) - SHOWN} more: see --json")
+    if found["memory_left"]:
+        typer.echo(f"memory files: {found['memory_left']}")
+    if found["shared_chats"]:
+        typer.echo("Groups that share one conversation go on with it if you set")
+        typer.echo(f"KEYTURN_SHARED_CHATS={','.join(map(show.plain, found['shared_chats']))}")

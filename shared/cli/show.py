@@ -14,6 +14,7 @@ import orjson
 import typer
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -70,7 +71,7 @@ def as_json(value: Any) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
-    """Rows under their columns, or a sentence when there are none."""
+    """Rows under their columns, or a sentence when there are none. Where they do not fit, a block of lines for each."""
     if not rows:
         typer.echo(empty)
         return
@@ -80,7 +81,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: st
         grid.add_column(column, overflow="fold")
     for row in rows:
         grid.add_row(*(Text(plain(cell)) for cell in row))
-    _print(console, grid)
+    if Measurement.get(console, console.options.update(max_width=PIPE_WIDTH), grid).maximum <= console.width:
+        _print(console, grid)
+        return
+    for n, row in enumerate(rows):
+        if n:
+            typer.echo()
+        record({column or "-": cell for column, cell in zip(columns, row, strict=True)})
 
 
 def record(fields: Mapping[str, object]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shared.cli import show
-from shared.cli.deployment import ask
+from shared.cli.deployment import ask_store
 
 GROUPS = ("user", "agent", "model", "day")
 COUNTS = ("requests", "input", "output", "cache_read", "cache_write", "total")
@@ -25,7 +25,7 @@ def usage(
         raise typer.BadParameter(f"--by takes {', '.join(GROUPS)}")
     since = "" if days is None else (datetime.now(UTC) - timedelta(days=days - 1)).date().isoformat()
     rows: list[dict[str, Any]] = []
-    for name, spent in ask(lambda pipe: pipe.store.usage.by(by, since, limit)):
+    for name, spent in ask_store(lambda store, _: store.usage.by(by, since, limit)):
         counts = {column: getattr(spent, column) for column in COUNTS}
         cost = str(spent.cost_usd) if spent.cost != "unknown" else None
         rows.append({by: name, **counts, "cost_usd": cost, "cost": spent.cost})

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import os
 import signal
+import socket
 import subprocess
-import sys
 import time
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import httpx
 import redis
 from pydantic import SecretStr
 
 from shared import log
+from shared.cli.deployment import migrate
+from shared.cli.preflight import check_before_start
 from shared.embedded import child, running, valkey
-from shared.errors import ConfigurationError
-from shared.redaction import open_redaction
+from shared.errors import Unavailable
+from shared.own_modules import command_of
 from shared.settings import PREFIX, Settings
-from shared.store.database import open_database
 
 READY_SECONDS = 60.0
 RESTART_SECONDS = 0.5
+SETTINGS_CANNOT_WORK = 78  # exit code of a process that has said which
 
 
 @dataclass
@@ -35,125 +37,167 @@ class Kept:
     command: list[str]
     process: subprocess.Popen[bytes] | None = None
     restart_at: float = 0.0
-    starts: int = field(default=0)
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
 
 class Up:
     def __init__(self, settings: Settings, host: str, port: int) -> None:
         self._settings = settings
         self._host = host
-        self._port = port or child.free_port()
-        self._stopping = False
+        self._port = port
+        self._signals = 0  # one: drain; two: stop now
+        self._kept: list[Kept] = []
 
     def run(self) -> None:
-        """Returns after Ctrl-C or SIGTERM, when everything has drained."""
+        """Returns after Ctrl-C or SIGTERM, when everything has drained. What cannot work is said before anything starts."""
         settings = self._settings
-        if (other := running.find(settings.data_dir)) is not None:
-            raise ConfigurationError(f"already up in this directory: {other.url} (pid {other.pid})")
-        log.setup(settings.log_level, "up", settings.secret_values(), open_redaction(settings))
-        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
-        embedded = None
-        if settings.redis_url is None:
-            embedded = valkey.start(settings.data_dir / "valkey")
-            settings = settings.model_copy(update={"redis_url": SecretStr(embedded.url)})
-        try:
-            asyncio.run(_migrate(settings))
-            self._keep_running(settings)
-        finally:
-            running.withdraw(settings.data_dir)
-            if embedded is not None:
-                embedded.stop()
+        with running.alone(settings.data_dir):
+            log.setup_for(settings, "up")
+            check_before_start(settings, self._host, self._port)
+            self._port = self._port or child.free_port()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._stop)
+            embedded = None
+            if settings.redis_url is None:
+                log.get().info("starting Valkey", directory=str(settings.data_dir / "valkey"))
+                embedded = valkey.start(settings.data_dir / "valkey")
+                settings = settings.model_copy(update={"redis_url": SecretStr(embedded.url)})
+            try:
+                log.get().info("bringing the database's schema up to date")
+                asyncio.run(migrate(settings))
+                self._keep_running(settings)
+            finally:
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, signal.SIG_IGN)  # we are leaving: the exit code shall be ours
+                if embedded is not None:
+                    embedded.stop()
+
+    @property
+    def _stopping(self) -> bool:
+        return self._signals > 0
+
+    def _stop(self, *_: object) -> None:
+        self._signals += 1
 
     def _keep_running(self, settings: Settings) -> None:
-        me = [sys.executable, "-m", "shared.cli"]
-        receiver = Kept("receive", [*me, "receive", "--host", self._host, "--port", str(self._port)])
-        others = [Kept(f"work {n}", [*me, "work"]) for n in range(1, settings.workers + 1)]
-        others.append(Kept("housekeep", [*me, "housekeep"]))
+        me = command_of("shared.cli")
+        first = [Kept("receive", [*me, "receive", "--host", self._host, "--port", str(self._port)])]
+        first += [Kept("work 1", [*me, "work"]), Kept("housekeep", [*me, "housekeep"])]
         if settings.telegram.polls:
-            others.append(Kept("listen telegram", [*me, "listen", "telegram"]))
+            first.append(Kept("listen telegram", [*me, "listen", "telegram"]))
+        # The first worker says what is wrong with the agent; the others would only repeat it.
+        others = [Kept(f"work {n}", [*me, "work"]) for n in range(2, settings.workers + 1)]
         environment = _environment(settings)
+        url = f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self._port}"
         try:
-            for kept in (*others, receiver):
-                self._start(kept, environment)
-            self._announce_when_ready(settings, receiver, settings.workers)
+            for group in (first, others):
+                self._start_all(group, environment)
+                self._wait(url, settings, environment)
+            if not self._stopping:
+                self._announce(url, settings)
             while not self._stopping:
-                for kept in (receiver, *others):
-                    self._restart_if_dead(kept, environment)
+                self._restart_dead(environment)
                 time.sleep(0.1)
         finally:
-            self._drain(receiver, others, settings)
+            self._drain(settings)
+
+    def _start_all(self, group: Sequence[Kept], environment: dict[str, str]) -> None:
+        if group:
+            log.get().info(f"starting {', '.join(kept.name for kept in group)}")
+        self._kept += group
+        for kept in group:
+            self._start(kept, environment)
 
     def _start(self, kept: Kept, environment: dict[str, str]) -> None:
         kept.process = child.start(kept.command, env=environment, stdout=subprocess.DEVNULL)
-        kept.starts += 1
 
-    def _restart_if_dead(self, kept: Kept, environment: dict[str, str]) -> None:
-        assert kept.process is not None
-        if kept.process.poll() is None:
-            return
-        if kept.process.returncode == 78:  # settings that cannot work: it has said so
-            raise ConfigurationError(f"{kept.name} did not start")
-        if not kept.restart_at:
-            print(f"{kept.name} ended ({kept.process.returncode}), starting it again", file=sys.stderr)
-            kept.restart_at = time.monotonic() + RESTART_SECONDS
-        if time.monotonic() >= kept.restart_at:
-            kept.restart_at = 0.0
-            self._start(kept, environment)
+    def _restart_dead(self, environment: dict[str, str]) -> None:
+        for kept in self._kept:
+            assert kept.process is not None
+            if kept.alive:
+                continue
+            if kept.process.returncode == SETTINGS_CANNOT_WORK:  # it has said why, in one sentence
+                raise SystemExit(SETTINGS_CANNOT_WORK)
+            if not kept.restart_at:
+                log.get().warning(f"{kept.name} ended, starting it again", exit_code=kept.process.returncode)
+                kept.restart_at = time.monotonic() + RESTART_SECONDS
+            if time.monotonic() >= kept.restart_at:
+                kept.restart_at = 0.0
+                self._start(kept, environment)
 
-    def _announce_when_ready(self, settings: Settings, receiver: Kept, workers: int) -> None:
-        """Print the one line that says that everything answers."""
-        url = f"http://{self._host}:{self._port}"
+    def _wait(self, url: str, settings: Settings, environment: dict[str, str]) -> None:
+        """Wait until the receiver answers and every worker that was started has reported."""
         deadline = time.monotonic() + READY_SECONDS
-        while not self._stopping and not _answers(url, settings, workers):
-            assert receiver.process is not None
-            if receiver.process.poll() is not None:
-                raise ConfigurationError("the receiver did not start; is the port in use?")
+        while not self._stopping and not _answers(url, settings, self._workers()):
+            self._restart_dead(environment)
             if time.monotonic() > deadline:
-                raise ConfigurationError(f"not ready within {READY_SECONDS:.0f} s")
+                raise Unavailable(f"not ready within {READY_SECONDS:.0f} s: the receiver or a worker does not answer")
             time.sleep(0.05)
-        if self._stopping:
-            return
+
+    def _workers(self) -> list[int]:
+        """The process ids of our workers; Redis may still remember those of an `up` that was killed."""
+        return [kept.process.pid for kept in self._kept if kept.process is not None and kept.name.startswith("work ")]
+
+    def _announce(self, url: str, settings: Settings) -> None:
+        """Print the one line that says that everything answers."""
         servers = ",".join(settings.redis_urls())
-        here = running.Running(os.getpid(), url, servers, settings.database, settings.partitions, settings.durability)
+        here = running.Running(
+            os.getpid(), url, servers, settings.database, settings.partitions, settings.durability, settings.agent
+        )
         running.announce(settings.data_dir, here)
         print(f"ready {url} · metrics {url}/metrics · agent {settings.agent} · workers {settings.workers}", flush=True)
 
-    def _drain(self, receiver: Kept, others: list[Kept], settings: Settings) -> None:
-        """Stop taking in, then let the workers finish what they have."""
-        grace = settings.grace_seconds + 5
-        for kept in (receiver, *others):
-            if kept.process is not None and kept.process.poll() is None:
-                kept.process.terminate()
-        for kept in (receiver, *others):
-            if kept.process is not None:
-                child.stop(kept.process, signal.SIGTERM, grace)
+    def _drain(self, settings: Settings) -> None:
+        """Stop taking in, and let the workers finish what they have, unless a second signal says to stop now."""
+        if (here := running.find(settings.data_dir)) is not None:
+            running.announce(settings.data_dir, replace(here, stopping=True))
+        alive = [kept for kept in self._kept if kept.alive]
+        if alive:
+            seconds = f"{settings.grace_seconds:.0f} s"
+            log.get().info(f"stopping: running turns may end within {seconds}; Ctrl-C again stops now")
+        for kept in alive:
+            assert kept.process is not None
+            kept.process.terminate()
+        started = told = time.monotonic()
+        while alive and self._signals < 2 and time.monotonic() < started + settings.grace_seconds + 5:
+            if time.monotonic() > told + 1:
+                log.get().info(f"waiting for {', '.join(kept.name for kept in alive)}")
+                told = time.monotonic() + settings.grace_seconds  # once is enough
+            time.sleep(0.05)
+            alive = [kept for kept in alive if kept.alive]
+        if alive:
+            log.get().warning(f"killing {', '.join(kept.name for kept in alive)}; unfinished turns run again")
+        for kept in alive:
+            assert kept.process is not None
+            kept.process.kill()
+            kept.process.wait()
 
-    def _stop(self, *_: object) -> None:
-        self._stopping = True
 
-
-def _answers(url: str, settings: Settings, workers: int) -> bool:
+def _answers(url: str, settings: Settings, workers: Sequence[int]) -> bool:
     try:
-        if httpx.get(f"{url}/readyz", timeout=2, trust_env=False).status_code != 200:
+        if not _is_ready(url):
             return False
-        alive = 0
+        reported: set[bytes] = set()
         for redis_url in settings.redis_urls():
-            client = redis.Redis.from_url(redis_url, socket_timeout=2)
-            found: Any = client.smembers("rq:workers")
-            alive += sum(1 for name in found if client.exists(name))
-        return alive >= workers
-    except (httpx.HTTPError, redis.RedisError):
+            with redis.Redis.from_url(redis_url, socket_timeout=2) as client:
+                found: Any = client.smembers("rq:workers")
+                reported |= found
+    except (OSError, http.client.HTTPException, redis.RedisError):
         return False
+    names = [f"rq:worker:{socket.gethostname()}-{pid}-".encode() for pid in workers]  # see workers/process.py
+    return all(any(worker.startswith(name) for worker in reported) for name in names)
 
 
-async def _migrate(settings: Settings) -> None:
-    database = await open_database(settings.database)
+def _is_ready(url: str) -> bool:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=2)
     try:
-        await database.migrate()
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
     finally:
-        await database.close()
+        connection.close()
 
 
 def _environment(settings: Settings) -> dict[str, str]:
@@ -169,5 +213,4 @@ def _environment(settings: Settings) -> dict[str, str]:
         f"{PREFIX}DATABASE_URL": settings.database,
         f"{PREFIX}AGENT": settings.agent,
         "PROMETHEUS_MULTIPROC_DIR": str(samples.resolve()),
-        "PYTHONPATH": os.pathsep.join(path for path in (str(Path.cwd()), os.environ.get("PYTHONPATH")) if path),
     }

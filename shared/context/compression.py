@@ -31,6 +31,11 @@ def is_due(prompt_tokens: int, context_tokens: int | None) -> bool:
     return context_tokens is not None and prompt_tokens >= DUE * context_tokens
 
 
+def is_idle(last_active_ms: int, now_ms: int, idle_minutes: int) -> bool:
+    """Whether nothing was said for so long. 0 minutes: never; so is what has no time."""
+    return bool(idle_minutes and last_active_ms) and now_ms - last_active_ms >= idle_minutes * 60_000
+
+
 def is_still_full(tokens: int, context_tokens: int | None) -> bool:
     return context_tokens is not None and tokens > STILL_FULL * context_tokens
 
@@ -99,7 +104,7 @@ def transcript(rows: Sequence[Entry]) -> str:
         assert line is not None
         who = row.data.get(SENDER) if row.role == "user" else None
         text = line.text if len(line.text) <= ROW_CHARACTERS else line.text[: ROW_CHARACTERS - 1] + "…"
-        said.append(Said(Sender.of(who or row.role, None), text))
+        said.append(Said(Sender.of(who or row.role), text))
     return render_all(said)
 
 

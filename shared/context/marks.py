@@ -4,14 +4,16 @@
 |---|---|---|
 | `media` | any | list of {url, type, name}: files by reference |
 | `sender`, `sender_id` | user | who wrote it: the display name, and the platform's stable id |
+| `earlier` | user | what the chat said before it that was not addressed to the agent |
 | `at` | any | wall clock, ms: when it was said |
 | `command` | user, assistant | true: a slash command or its answer; people see it, the model does not |
 | `proactive` | assistant | true: sent to the chat without having been asked |
 | `hidden` | any | true: automation's; the model sees it, people do not |
 | `tool_calls` | assistant | list of {id, name, arguments}; arguments are JSON as text |
 | `tool_call_id`, `name` | tool | which call this answers, and the tool's name |
-| `reasoning` | assistant | what the model thought before it spoke |
-| `blocks` | user, assistant | content in the provider's own form, replayed as it is; `text` is what people read of it |
+| `reasoning` | assistant | what the model thought before it spoke, as text |
+| `thinking` | assistant | the same as a list of the provider's own blocks, with their signatures; replayed as it is |
+| `blocks` | user, assistant | list of content blocks in the provider's own form, replayed as it is; `text` is what people read of it |
 | `usage` | assistant | what the answer cost: see `workers/agent/llm.py` |
 | `seeded` | any | true: copied from the conversation around a thread when the thread began |
 """
@@ -25,14 +27,16 @@ from shared.messages import Entry, Inbound, Media
 
 MEDIA = "media"
 SENDER, SENDER_ID = "sender", "sender_id"
+EARLIER = "earlier"
 AT = "at"
 COMMAND, PROACTIVE, HIDDEN = "command", "proactive", "hidden"
 TOOL_CALLS, TOOL_CALL_ID, NAME = "tool_calls", "tool_call_id", "name"
-REASONING, BLOCKS = "reasoning", "blocks"
+REASONING, THINKING, BLOCKS = "reasoning", "thinking", "blocks"
 USAGE = "usage"
 SEEDED = "seeded"
 
-REPLAYED = (PROACTIVE, TOOL_CALLS, TOOL_CALL_ID, NAME, REASONING, BLOCKS)  # what is kept beside the text in a window
+# what is kept beside the text in a window
+REPLAYED = (PROACTIVE, TOOL_CALLS, TOOL_CALL_ID, NAME, REASONING, THINKING, BLOCKS)
 
 
 def user_row(inbound: Inbound) -> Entry:
@@ -41,6 +45,7 @@ def user_row(inbound: Inbound) -> Entry:
         MEDIA: inbound.media,
         SENDER: inbound.source.user_name,
         SENDER_ID: inbound.source.user or inbound.source.user_alt,
+        EARLIER: inbound.earlier,
         AT: inbound.sent_at or inbound.received_at,
     }
     return Entry("user", inbound.text, inbound.id, {key: value for key, value in said.items() if value})
@@ -66,17 +71,31 @@ def is_proactive(entry: Entry) -> bool:
     return entry.role == "assistant" and bool(entry.data.get(PROACTIVE))
 
 
-def declared(entry: Entry) -> tuple[str, ...]:
-    """The ids of the tool calls that a row makes."""
+def calls(entry: Entry) -> tuple[Mapping[str, Any], ...]:
+    """The tool calls that a row makes, as far as they can be answered: each has an id and a name."""
     if entry.role != "assistant":
         return ()
-    calls = entry.data.get(TOOL_CALLS) or ()
-    return tuple(call["id"] for call in calls if isinstance(call, Mapping) and isinstance(call.get("id"), str))
+    made = entry.data.get(TOOL_CALLS) or ()
+    return tuple(call for call in made if isinstance(call, Mapping) and _named(call.get("id"), call.get("name")))
 
 
 def answers(entry: Entry) -> str | None:
     """The id of the tool call that a row answers."""
-    return entry.data.get(TOOL_CALL_ID) if entry.role == "tool" else None
+    id = entry.data.get(TOOL_CALL_ID) if entry.role == "tool" else None
+    return id if _named(id) else None
+
+
+def _named(*names: Any) -> bool:
+    return all(isinstance(name, str) and name for name in names)
+
+
+def text_block(text: str) -> dict[str, str]:
+    """A content block in the form that all providers read."""
+    return {"type": "text", "text": text}
+
+
+def is_text_block(block: Any) -> bool:
+    return isinstance(block, Mapping) and isinstance(block.get("text"), str)
 
 
 def media_of(entry: Entry) -> tuple[Media, ...]:

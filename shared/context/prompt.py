@@ -1,4 +1,4 @@
-"""The context prompt: where the agent is, who is talking, and where it can send things. Injected per turn, never stored.
+"""The context prompt: where the agent is, who is talking, and where its answer goes. Injected per turn, never stored.
 
 It is the same, byte for byte, as long as the conversation is: nothing in it changes from turn to turn or from sender to
 sender, so prompt caches hold. What users and chats call themselves is quoted, capped, and said to be data.
@@ -28,7 +28,7 @@ _NOTES = {
 
 @value
 class Home:
-    """Where a platform's messages go that answer nobody."""
+    """The chat that somebody chose as a platform's own."""
 
     platform: str
     chat: str
@@ -41,8 +41,6 @@ class Surroundings:
 
     connected: tuple[str, ...] = ()
     homes: tuple[Home, ...] = ()
-    tools: frozenset[str] = frozenset()  # platforms whose own API the agent has tools for
-    data_dir: str = ".keyturn"
     redaction: Redaction | None = None
 
 
@@ -62,21 +60,16 @@ def _lines(source: Source, key: SessionKey, around: Surroundings) -> Iterator[st
         yield f"**Session:** Multi-user {kind}. Each message begins with its [sender name]; several people may take part."
     elif (user := _user(source, around)) is not None:
         yield f"**User:** {user}"
-    if source.platform in _NOTES and source.platform not in around.tools:
+    if source.platform in _NOTES:
         yield f"**Platform notes:** {_NOTES[source.platform]}"
     connected = sorted(set(around.connected) - {LOCAL})
-    yield f"**Connected platforms:** {', '.join(['local (files on this machine)', *map(_title, connected)])}"
+    yield f"**Connected platforms:** {', '.join(map(_title, (LOCAL, *connected)))}"
     homes = sorted(around.homes, key=lambda home: (home.platform, home.chat))
     if homes:
         yield "**Home channels:**"
         yield from (f"- {_title(home.platform)}: {_home(home, around)}" for home in homes)
-    yield "**Delivery options for scheduled tasks:**"
-    outputs = f"{around.data_dir.rstrip('/')}/outputs"
-    here = f"local output, saved under {outputs}" if source.platform == LOCAL else "back to this chat"
-    yield f"- `origin`: {here}"
-    yield f"- `local`: saved under {outputs} only"
-    yield from (f"- `{home.platform}`: the home channel {_home(home, around)}" for home in homes)
-    yield "- `platform:chat_id`: any other chat of a connected platform"
+    here = "is shown in this terminal" if source.platform == LOCAL else "goes to this chat"
+    yield f"**Delivery:** Your answer {here}. You cannot send to other chats, and nothing you plan for later runs by itself."
 
 
 def _source(source: Source, around: Surroundings) -> str:

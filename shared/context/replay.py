@@ -1,4 +1,5 @@
-"""How one row of a transcript is shown to the model: breadcrumbs for media, times, and none of the model's own echoes."""
+"""How one row of a transcript is shown to the model: what it refers to, breadcrumbs for media, times, and none of the model's
+own echoes."""
 
 from __future__ import annotations
 
@@ -6,13 +7,16 @@ import re
 from datetime import UTC, datetime, tzinfo
 
 from shared.context.labels import inert
-from shared.context.marks import AT, BLOCKS, COMMAND, REASONING, REPLAYED, TOOL_CALLS, media_of
+from shared.context.marks import AT, BLOCKS, COMMAND, EARLIER, REASONING, REPLAYED, TOOL_CALLS, media_of, text_block
+from shared.context.shared_thread import after_earlier
 from shared.messages import Entry, Media
 
 NO_OUTPUT = "(no output)"  # of a tool: providers refuse an empty result
 _KINDS = {"image": "image", "audio": "audio", "video": "video"}
-_STAMP = re.compile(r"\s*\[(?:Message Time: )?\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\]\n]{0,40}\][ \t]*\n?")
-_CRUMB = re.compile(r"\[(?:image|audio|video|file): [^\]\n]*\]")
+_TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\]\n]{0,40}"
+_STAMP = re.compile(rf"\s*\[(?:Message Time: [^\]\n]{{1,80}}|{_TIME})\][ \t]*\n?")
+# A file that the answer names, or an image behind an address, may be what the user asked for: those lines stay.
+_CRUMB = re.compile(r"\[(?:image|audio|video): (?!https?://)[^\]\n]*\]")
 _ECHOED_CALL = re.compile(r"(?:generate_image|message)\(.*\)")
 
 
@@ -20,16 +24,19 @@ def shown(entry: Entry, *, times_in: tzinfo | None = None) -> Entry | None:
     """A row as the model gets it, or None where it gets nothing: commands, system rows, and what is empty."""
     if entry.data.get(COMMAND) or entry.role == "system":
         return None
-    text = entry.text
+    text, data = entry.text, {key: entry.data[key] for key in REPLAYED if key in entry.data}
     if entry.role == "user":
-        text = _with_media(entry)
+        text = text if BLOCKS in data else _with_media(entry)
         if times_in is not None and (at := entry.data.get(AT)):
             text = f"{stamp(at, times_in)} {text}"
+            if BLOCKS in data:
+                data[BLOCKS] = [text_block(stamp(at, times_in)), *data[BLOCKS]]
+        if earlier := entry.data.get(EARLIER):
+            text = after_earlier(earlier, text)
     elif entry.role == "assistant" and BLOCKS not in entry.data:
         text = without_echoes(text)
     elif entry.role == "tool" and not text.strip():
         text = NO_OUTPUT
-    data = {key: entry.data[key] for key in REPLAYED if key in entry.data}
     if not text.strip() and not any(data.get(key) for key in (TOOL_CALLS, REASONING, BLOCKS)):
         return None
     return Entry(entry.role, text, entry.inbound_id, data)

@@ -45,7 +45,7 @@ class ResetPolicy:
     def reason(self, last_active: datetime, now: datetime, zone: tzinfo) -> Reason | None:
         """Why the conversation is over, or None while it is not. Idleness is looked at first."""
         last_active, now = last_active.astimezone(UTC), now.astimezone(UTC)
-        if self.mode in ("idle", "both") and now - last_active >= timedelta(minutes=self.idle_minutes):
+        if self.mode in ("idle", "both") and now - last_active > timedelta(minutes=self.idle_minutes):
             return "idle"
         if self.mode in ("daily", "both") and last_active < self.boundary(now, zone):
             return "daily"

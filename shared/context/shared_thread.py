@@ -1,8 +1,9 @@
-"""Who said what, where several people share one session: `[Alice·7f3a9c] hello`.
+"""Who said what, where several people share one session: `[Alice·7f3a9c51d20b] hello`.
 
 Neither a name nor a text can pass for another sender. A name keeps no bracket, no dot of that kind and no second line, and
 carries a mark of the platform's id, so that another Alice is another sender. Every further line of a text is indented, so
-only what this module wrote stands at the beginning of a line. What was rendered can be parsed back exactly.
+only what this module wrote stands at the beginning of a line. What was rendered can be read back exactly
+(tests/support/said.py).
 """
 
 from __future__ import annotations
@@ -12,18 +13,19 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from shared.context.labels import inert
-from shared.errors import Malformed
+from shared.context.marks import BLOCKS, SENDER, SENDER_ID, is_text_block, text_block
+from shared.messages import Entry
 from shared.session_key import SessionKey
 from shared.value import value
 
 NAME_LIMIT = 64
 NOBODY = "someone"
-BACKFILL_HEAD = "Earlier in this channel, not addressed to you:"
+_MARK_BYTES = 6
+BACKFILL_HEAD = "Earlier in this chat, not addressed to you:"
 NEW_MESSAGE = "New message:"
 _INDENT = "  "
 _BREAK = "\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]"
-_FOLD, _UNFOLD = re.compile(f"({_BREAK})"), re.compile(f"({_BREAK}){_INDENT}")
-_SAID = re.compile(r"\[([^\[\]·\n]+)(?:·([0-9a-f]{6}))?\] (.*)", re.DOTALL)
+_FOLD = re.compile(f"({_BREAK})")
 _RESERVED = str.maketrans({"[": "(", "]": ")", "［": "(", "］": ")", "【": "(", "】": ")", "·": "."})
 
 
@@ -35,10 +37,16 @@ class Sender:
     mark: str = ""
 
     @classmethod
-    def of(cls, name: str | None, id: str | None, key: bytes = b"") -> Sender:
-        """`key` makes the marks of one deployment meaningless to everybody else."""
+    def of(cls, name: str | None, id: str | None = None, key: str = "") -> Sender:
+        """An id needs the deployment's key: without it, whoever chooses ids could look for one with another's mark."""
         shown = inert(name or "", NAME_LIMIT).translate(_RESERVED) or NOBODY
-        return cls(shown, blake2b(id.encode(errors="surrogatepass"), digest_size=3, key=key).hexdigest() if id else "")
+        if not id:
+            return cls(shown)
+        if not key:
+            raise ValueError("the mark of a sender needs a key")
+        return cls(
+            shown, blake2b(id.encode(errors="surrogatepass"), digest_size=_MARK_BYTES, key=key.encode()).hexdigest()
+        )
 
     def __str__(self) -> str:
         return f"{self.name}·{self.mark}" if self.mark else self.name
@@ -57,7 +65,23 @@ def is_shared(key: SessionKey) -> bool:
 
 def render(said: Said) -> str:
     """One message. Its first line begins with the sender, all others with two spaces."""
-    return f"[{said.sender}] {_folded(said.text)}"
+    return spoken(str(said.sender), said.text)
+
+
+def spoken(sender: str, text: str) -> str:
+    """The same for a sender that is text already."""
+    return f"[{sender}] {_folded(text)}"
+
+
+def signed(entry: Entry, key: str) -> Entry:
+    """A user's row with its sender, as all rows of a shared session are shown. Other rows stay as they are."""
+    if entry.role != "user":
+        return entry
+    text = render(Said(Sender.of(entry.data.get(SENDER), entry.data.get(SENDER_ID), key), entry.text))
+    data = entry.data
+    if BLOCKS in data:
+        data = {**data, BLOCKS: [text_block(text), *(block for block in data[BLOCKS] if not is_text_block(block))]}
+    return Entry(entry.role, text, entry.inbound_id, data)
 
 
 def render_all(messages: Iterable[Said]) -> str:
@@ -65,23 +89,9 @@ def render_all(messages: Iterable[Said]) -> str:
     return "\n".join(map(render, messages))
 
 
-def render_with_backfill(said: Said, earlier: str) -> str:
-    """A message after what the channel said before it. The earlier block has no sender and cannot look like it had one."""
-    return f"{BACKFILL_HEAD}\n{_INDENT}{_folded(earlier)}\n{NEW_MESSAGE}\n{render(said)}"
-
-
-def parse(rendered: str) -> list[Said]:
-    """The messages that `render_all` was given; Malformed for anything it could not have written."""
-    if not rendered:
-        return []
-    found = []
-    for block in re.split(rf"\n(?!{_INDENT})", rendered):
-        match = _SAID.fullmatch(block)
-        if match is None:
-            raise Malformed("a line begins with no sender")
-        name, mark, text = match.groups()
-        found.append(Said(Sender(name, mark or ""), _UNFOLD.sub(r"\1", text)))
-    return found
+def after_earlier(earlier: str, message: str) -> str:
+    """A message after what the chat said before it. The earlier block has no sender and cannot look like it had one."""
+    return f"{BACKFILL_HEAD}\n{_INDENT}{_folded(earlier)}\n{NEW_MESSAGE}\n{message}"
 
 
 def _folded(text: str) -> str:

@@ -1,10 +1,10 @@
--- Tidy up after workers that died: jobs whose heartbeat ended leave the started registry as failed, as RQ would do it,
--- but without calling anything that a job names.
--- KEYS[1] wip  KEYS[2] failed
+-- Tidy a queue's registries as RQ's own workers would, but without calling anything that a job names: jobs whose worker
+-- died leave the started registry as failed, and what ended long enough ago leaves the others.
+-- KEYS[1] wip  KEYS[2] failed  KEYS[3] finished
 -- ARGV[1] failure_ttl_s  ARGV[2] job prefix  ARGV[3] at most
 -- Derived: each job, its execution and its executions, from the entry `job id:execution id`.
 -- Returns how many jobs were given up.
-local wip, failed = KEYS[1], KEYS[2]
+local wip, failed, finished = KEYS[1], KEYS[2], KEYS[3]
 local failure_ttl_s, job_prefix, at_most = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local now_s = tonumber(redis.call('TIME')[1])
 local entries = redis.call('ZRANGEBYSCORE', wip, '-inf', now_s, 'LIMIT', 0, at_most)
@@ -22,4 +22,5 @@ for _, entry in ipairs(entries) do
     end
   end
 end
+for _, registry in ipairs({failed, finished}) do redis.call('ZREMRANGEBYSCORE', registry, '-inf', now_s) end
 return #entries

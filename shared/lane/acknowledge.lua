@@ -34,6 +34,7 @@ if hand_over then
 end
 local at = now_ms()
 redis.call('HSET', state, 'of', waiting[2], 'attempts', 1, 'failed', 0, 'until', at + lease_ms, 'since', at)
+redis.call('HDEL', state, 'outage')
 redis.call('ZADD', due, at + lease_ms, key)
 local answer = {2}
 for i = 1, #waiting, 2 do

@@ -6,5 +6,8 @@ local state = KEYS[1]
 local token, seq = ARGV[1], ARGV[2]
 local held = redis.call('HMGET', state, 'token', 'of')
 if held[1] ~= token then return 0 end
-if held[2] ~= seq then redis.call('HSET', state, 'of', seq, 'attempts', 0, 'failed', 0) end
+if held[2] ~= seq then
+  redis.call('HSET', state, 'of', seq, 'attempts', 0, 'failed', 0)
+  redis.call('HDEL', state, 'outage')
+end
 return redis.call('HINCRBY', state, 'attempts', 1)

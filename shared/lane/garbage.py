@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import redis
 
 from shared import keys, log
 from shared.errors import PipelineError
-from shared.redis_servers import Server
+from shared.redis_servers import Server, code_of
 
 if TYPE_CHECKING:
     from shared.lane.lane import Lane
@@ -27,16 +29,22 @@ def natural(score: bytes | float) -> int:
     return int(value)
 
 
+def is_garbage(error: redis.ResponseError) -> bool:
+    """Whether a script failed because of what a name of ours holds, and not because of the server's own state."""
+    return code_of(error) in ("WRONGTYPE", "ERR")
+
+
 async def purge(lane: Lane, key: str) -> None:
     """Remove what makes a key's scripts fail: names of another type, and mail without a proper number."""
-    client = lane.servers.of_key(key).client
+    server = lane.servers.of_key(key)
+    client, asked = server.client, server.asked
     mail, state = keys.mail(lane.name, key), keys.state(lane.name, key)
     for name, kind in ((mail, b"zset"), (state, b"hash")):
-        if await client.type(name) not in (kind, b"none"):
-            await client.delete(name)
-    waiting: Any = await client.zrange(mail, 0, AT_ONCE - 1, withscores=True)
+        if await asked(client.type(name)) not in (kind, b"none"):
+            await asked(client.delete(name))
+    waiting = await asked(client.zrange(mail, 0, AT_ONCE - 1, withscores=True))
     if strange := [member for member, score in waiting if not float(score).is_integer()]:
-        await client.zrem(mail, *strange)
+        await asked(client.zrem(mail, *strange))
     log.get().error("garbage in Redis removed", lane=lane.name, key=key, mail=len(strange))
 
 
@@ -47,6 +55,6 @@ async def readable(lane: Lane, server: Server, names: Sequence[bytes]) -> list[s
         try:
             found.append(name.decode())
         except UnicodeDecodeError:
-            await server.client.zrem(keys.due(lane.name), name)
+            await server.asked(server.client.zrem(keys.due(lane.name), name))
             log.get().error("garbage in Redis removed", lane=lane.name, due=name.decode(errors="replace")[:80])
     return found

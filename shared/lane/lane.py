@@ -18,7 +18,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from shared import keys, log, metrics
+from shared import keys, metrics
+from shared.background import survived
+from shared.errors import Unavailable
 from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane.garbage import Garbled, purge, readable
@@ -47,6 +49,7 @@ class Recovered(Enum):
     DELAY_ENDED = 1
     LEASE_EXPIRED = 2
     WAKE_LOST = 3
+    WAKE_LATE = 4
 
 
 class Claim(Enum):
@@ -127,12 +130,13 @@ class Lane:
             return claim, answer[1], running
         key, attempts, begun, failed = answer[2].decode(), answer[3], bool(answer[4]), answer[5]
         try:
-            mail = unpack_mail(answer[7:])
+            mail = unpack_mail(answer[8:])
         except Garbled:  # the lease that this call took runs out
             await purge(self, key)
             raise
         lease = Lease(self, server, key, token, running, attempts=attempts, begun=begun, failed=failed, mail=mail)
         lease.stop_ms = answer[6]
+        lease.outage_began(answer[7])
         self.hold(lease)
         return claim, answer[1], lease
 
@@ -140,14 +144,15 @@ class Lane:
         """End a wake that has no lease."""
         await server.call(FINISH, running.names(), running.finish_args(result_ttl_s))
 
-    async def due(self, server: Server, at_most: int) -> tuple[list[str], float]:
-        """Keys whose time has come, and how many seconds until the next one comes."""
-        seconds, micros = await server.client.time()
+    async def due(self, server: Server, at_most: int, *, skip: int = 0) -> tuple[list[str], float]:
+        """Keys whose time has come, after the first `skip`, and how many seconds until the next one comes."""
+        seconds, micros = await server.asked(server.client.time())
         now = seconds * 1000 + micros // 1000
-        found: Any = await server.client.zrange(keys.due(self.name), 0, at_most - 1, withscores=True)
-        late = await readable(self, server, [key for key, score in found if score <= now])
-        nexts = [score for _, score in found if score > now]
-        return late, (nexts[0] - now) / 1000 if nexts else float("inf")
+        pipeline = server.client.pipeline(transaction=False)
+        pipeline.zrange(keys.due(self.name), "-inf", now, byscore=True, offset=skip, num=at_most)
+        pipeline.zrange(keys.due(self.name), f"({now}", "+inf", byscore=True, offset=0, num=1, withscores=True)
+        late, nexts = await server.asked(pipeline.execute())
+        return await readable(self, server, late), (nexts[0][1] - now) / 1000 if nexts else float("inf")
 
     async def recover(self, key: str) -> Recovered:
         """Wake the key if its lease or delay has ended or its wake is lost. Several may call it at once."""
@@ -163,12 +168,12 @@ class Lane:
         return int(await server.call(REQUEUE, [popped_key(queue), queue_key(queue)], job_ids))
 
     async def abandon(self, server: Server, queue: str, at_most: int) -> int:
-        """Give up jobs whose worker died, for RQ's readers; their keys are recovered by `recover`."""
-        args = [FAILURE_TTL_SECONDS, JOB_PREFIX, at_most]
-        return int(await server.call(ABANDON, [f"rq:wip:{queue}", f"rq:failed:{queue}"], args))
+        """Give up jobs whose worker died, for RQ's readers, and forget those that ended long ago; see `recover` for keys."""
+        names = [f"rq:{registry}:{queue}" for registry in ("wip", "failed", "finished")]
+        return int(await server.call(ABANDON, names, [FAILURE_TTL_SECONDS, JOB_PREFIX, at_most]))
 
     async def awake(self, key_list: Sequence[str]) -> list[bool]:
-        """For each key, whether Redis knows of it."""
+        """For each key, whether Redis knows of it. A server that does not answer is taken to know all of its keys."""
         pipelines: dict[Server, Any] = {}
         for key in key_list:
             server = self.servers.of_key(key)
@@ -178,9 +183,10 @@ class Lane:
             pipeline.exists(keys.state(self.name, key))
             asked.append(key)
         known: dict[str, bool] = {}
-        for pipeline, asked in pipelines.values():
-            known.update(zip(asked, map(bool, await pipeline.execute()), strict=True))
-        return [known[key] for key in key_list]
+        for server, (pipeline, asked) in pipelines.items():
+            with suppress(Unavailable):
+                known.update(zip(asked, map(bool, await server.asked(pipeline.execute())), strict=True))
+        return [known.get(key, True) for key in key_list]
 
     def fresh_wake(self, key: str) -> tuple[list[str], list[Any]]:
         """KEYS and ARGV of a fresh wake, for the scripts that may need one."""
@@ -210,8 +216,10 @@ class Lane:
 
     async def _wake_after(self, key: str, delay: timedelta) -> None:
         await asyncio.sleep(delay.total_seconds() + CLOCK_SECONDS)
-        with suppress(Exception):
+        try:
             await self.recover(key)
+        except Exception as error:  # a housekeeper will do it
+            survived("wake", "key not woken after its delay", error, lane=self.name, key=key)
 
     async def _renew_held(self) -> None:
         """One task renews every lease of this process, so a turn costs no timer of its own."""
@@ -225,8 +233,7 @@ class Lane:
                     try:
                         await self._renew(server, leases[start : start + RENEW_AT_ONCE])
                     except Exception as error:  # the turns go on: commits are checked by the database, not by Redis
-                        text = f"{type(error).__name__}: {error}"
-                        log.get().warning("leases not renewed", lane=self.name, error=text)
+                        survived("renew", "leases not renewed", error, lane=self.name)
 
     async def _renew(self, server: Server, leases: Sequence[Lease]) -> None:
         leases = [lease for lease in leases if lease.token in self._held]  # some may have ended since they were listed

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import redis
-
 from shared import keys
-from shared.errors import Unavailable
 from shared.failpoints import reach
 from shared.lane.garbage import Garbled, natural, purge
 from shared.lane.wake import Running
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 ACKNOWLEDGE, RELEASE, ATTEMPT = (Script.load(_HERE / f"{name}.lua") for name in ("acknowledge", "release", "attempt"))
+FIRST_MAILBOX_SEQ = 10**15  # the journal counts from 1; a mailbox that numbers by itself uses microseconds since 1970
 
 
 @value
@@ -67,13 +66,25 @@ class Lease:
         self.ended = False
         self.lost = False
         self.on_lost: Callable[[], object] | None = None
+        self.on_turn: Callable[[], object] | None = None  # called whenever an agent begins to run
         self.stop_ms = 0  # mail that was received by then is to be dropped: the user said /stop
         self.interrupted = False  # and the running turn was cut short for it
+        self._outage_since: float | None = None  # monotonic: the provider that the mail needs is away since then
         self._running: tuple[int, Callable[[], object]] | None = None
 
     def attempts_before(self, seq: int) -> tuple[int, int]:
         """How many attempts at this mail began before, and how many of them are known to have failed."""
         return (self.attempts - self.begun, self.failed) if seq == self.of else (0, 0)
+
+    def outage_began(self, ms_ago: int) -> None:
+        """An earlier attempt at the mail found its provider away, so long ago; negative: none did."""
+        self._outage_since = time.monotonic() - ms_ago / 1000 if ms_ago >= 0 else None
+
+    def outage_before(self, seq: int) -> timedelta:
+        """How long the provider that this mail needs has been away, as far as Redis knows."""
+        if seq != self.of or self._outage_since is None:
+            return timedelta(0)
+        return timedelta(seconds=time.monotonic() - self._outage_since)
 
     async def begin(self, seq: int) -> bool:
         """Count the attempt that is about to start. False: the key is another's by now."""
@@ -101,6 +112,7 @@ class Lease:
             raise
         if self.mail:
             self.of, self.attempts, self.begun, self.failed = self.mail[0].seq, 1, True, 0
+            self._outage_since = None
         if answer[0] == 2:
             self.lane.hold(self)
         else:
@@ -110,18 +122,17 @@ class Lease:
 
     async def look(self, at_most: int) -> list[Waiting]:
         """What waits in the mailbox, from the mail that this lease is about on."""
-        try:
-            found: Any = await self.server.client.zrange(self._names[0], 0, at_most - 1, withscores=True)
-        except (redis.RedisError, OSError) as error:
-            raise Unavailable(f"Redis: {type(error).__name__}") from None
+        asked = self.server.client.zrange(self._names[0], 0, at_most - 1, withscores=True)
+        found = await self.server.asked(asked)
         return [Waiting(int(seq), payload) for payload, seq in found]
 
-    async def release(self, *, delay: timedelta = timedelta(0), spent: bool) -> None:
-        """Give the key back with its mail, awake now or after `delay`. `spent`: the attempt failed; else it never was."""
+    async def release(self, *, delay: timedelta = timedelta(0), spent: bool, outage: bool = False) -> None:
+        """Give the key back with its mail, awake now or after `delay`. `spent`: the attempt failed, or something did
+        before one was begun; else it never was, and `outage` says that the provider is away."""
         wake_names, wake_args = self.lane.fresh_wake(self.key)
         delay_ms = int(delay.total_seconds() * 1000)
         names = [*self._names[1:], *wake_names]
-        attempt = int(spent) if self.begun else "-"
+        attempt = _ending(self.begun, spent, outage)
         args = [self.key, self.token, delay_ms, attempt, self.lane.patience_ms]
         args += [*self.running.finish_args(self.result_ttl_s), *wake_args]
         reach("release.before")
@@ -132,6 +143,8 @@ class Lease:
     def running_turn(self, received_ms: int, interrupt: Callable[[], object]) -> None:
         """A turn runs that `interrupt` can end, until `turn_ran`; it answers what was received then."""
         self._running, self.interrupted = (received_ms, interrupt), False
+        if self.on_turn is not None:
+            self.on_turn()
 
     def turn_ran(self) -> None:
         self._running = None
@@ -158,3 +171,10 @@ class Lease:
     def _end(self) -> None:
         self.ended = True
         self.lane.let_go(self)
+
+
+def _ending(begun: bool, spent: bool, outage: bool) -> str:
+    """What release.lua is told about the attempt."""
+    if not begun:
+        return "+" if spent else "-"
+    return "1" if spent else "w" if outage else "0"

@@ -1,22 +1,17 @@
-"""What an operator sees of a lane, and the one thing he may do to it. Looking changes nothing."""
+"""What an operator sees of a lane, and what he may do to it. Looking changes nothing."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
-
-import redis
 
 from shared import keys
-from shared.errors import Unavailable
 from shared.lane.lane import Lane
 from shared.lane.lease import Waiting
 from shared.lane.wake import JOB_PREFIX
-from shared.redis_servers import CALL_TIMEOUT_SECONDS, Script, Server
+from shared.redis_servers import Script, Server
 from shared.value import value
 
 FREE = Script.load(Path(__file__).parent / "free.lua")
@@ -55,15 +50,15 @@ async def restless(lane: Lane, limit: int) -> list[KeyState]:
     """The keys that are not idle, those first whose time comes first."""
     found: list[KeyState] = []
     for server in lane.servers.all:
-        names: Any = await _asked(server.client.zrange(keys.due(lane.name), 0, limit - 1))
+        names = await server.asked(server.client.zrange(keys.due(lane.name), 0, limit - 1))
         found += await _look(lane, server, [name.decode(errors="replace") for name in names])
     return [state for state in found if state.state != "idle"][:limit]
 
 
 async def waiting_mail(lane: Lane, key: str, limit: int) -> list[Waiting]:
     """The first pieces of a key's mail, in order."""
-    client = lane.servers.of_key(key).client
-    found: Any = await _asked(client.zrange(keys.mail(lane.name, key), 0, limit - 1, withscores=True))
+    server = lane.servers.of_key(key)
+    found = await server.asked(server.client.zrange(keys.mail(lane.name, key), 0, limit - 1, withscores=True))
     return [Waiting(int(score), payload) for payload, score in found if float(score).is_integer()]
 
 
@@ -74,13 +69,19 @@ async def free(lane: Lane, key: str) -> Freed:
     return Freed(await lane.servers.of_key(key).call(FREE, names, [key, lane.patience_ms, *wake_args]))
 
 
+async def discard(lane: Lane, key: str, seq: int) -> None:
+    """Take one piece of mail out of its mailbox. A journaled one that has not ended comes back: the journal has it."""
+    server = lane.servers.of_key(key)
+    await server.asked(server.client.zremrangebyscore(keys.mail(lane.name, key), seq, seq))
+
+
 async def _look(lane: Lane, server: Server, key_list: Sequence[str]) -> list[KeyState]:
     pipeline = server.client.pipeline(transaction=True)
     pipeline.time()
     for key in key_list:
         pipeline.hmget(keys.state(lane.name, key), ["token", "until", "attempts", "job", "since"])
         pipeline.zcard(keys.mail(lane.name, key))
-    (seconds, micros), *answers = await _asked(pipeline.execute())
+    (seconds, micros), *answers = await server.asked(pipeline.execute())
     now = seconds * 1000 + micros // 1000
     states = [
         _state(lane.name, key, held, waiting, now)
@@ -112,14 +113,6 @@ async def _with_workers(server: Server, states: list[KeyState]) -> list[KeyState
     pipeline = server.client.pipeline(transaction=False)
     for state in leased:
         pipeline.hget(f"{JOB_PREFIX}{state.job}", "worker_name")
-    names: Any = await _asked(pipeline.execute())
+    names = await server.asked(pipeline.execute())
     workers = {state.key: name.decode(errors="replace") for state, name in zip(leased, names, strict=True) if name}
     return [replace(state, worker=workers.get(state.key)) for state in states]
-
-
-async def _asked(answer: Any) -> Any:
-    try:
-        async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-            return await answer
-    except (redis.RedisError, OSError, TimeoutError) as error:
-        raise Unavailable(f"Redis: {type(error).__name__}") from None

@@ -10,7 +10,7 @@ local mail, state, due, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local key, seq, payload, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local seen_ttl_s, patience_ms, job_id = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 if redis.call('ZCARD', mail) >= limit and not redis.call('ZSCORE', mail, payload) then return -2 end
-if seen_ttl_s > 0 and not redis.call('SET', seen, 1, 'NX', 'EX', seen_ttl_s) then return -1 end
+if seen_ttl_s > 0 and not redis.call('SET', seen, key, 'NX', 'EX', seen_ttl_s) then return -1 end
 if seq == 0 then
   local time = redis.call('TIME')
   local last = redis.call('ZRANGE', mail, -1, -1, 'WITHSCORES')

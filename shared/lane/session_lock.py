@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from shared import keys, log
-from shared.errors import PipelineError
+from shared.background import survived
 from shared.lane.lane import Lane
 from shared.lane.lease import Lease
 from shared.messages import Session
@@ -67,7 +67,7 @@ class SessionLock:
             self._renewing = None
         server = self._lane.servers.of_key(session_id)
         with suppress(Exception):
-            await server.client.hdel(keys.session_lock(session_id), self._lease.token)
+            await server.asked(server.client.hdel(keys.session_lock(session_id), self._lease.token))
 
     async def _take(self, session_id: str, others: list[str]) -> None:
         self._session_id = session_id  # from here on there is a ticket to give back, whatever happens
@@ -100,5 +100,5 @@ class SessionLock:
             try:
                 if await self._ticket(session_id) is None:  # it ran out, and another has it: the commit decides
                     log.get().warning("session lock lost", key=self._lease.key, session=session_id)
-            except PipelineError as error:
-                log.get().warning("session lock not renewed", session=session_id, error=str(error))
+            except Exception as error:
+                survived("session lock", "session lock not renewed", error, session=session_id)

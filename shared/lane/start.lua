@@ -6,8 +6,9 @@
 -- Derived: mail and state, from the job's own field `lane`: the popped id is all that the caller knows.
 -- A first attempt at the head of the mailbox is counted here; a further one is not begun until attempt.lua counts it.
 -- `of` says which mail the counts belong to: another may have come to the head since.
--- `stop` says up to when mail is to be dropped (stop.lua), `since` when the mail at the head was begun.
--- Returns {-1} when the job is gone, else {2 leased | 1 held by another | 0 idle, data, key, attempts, begun, failed, stop, seq, payload, ...}.
+-- `stop` says up to when mail is to be dropped (stop.lua), `since` when the mail at the head was begun, `outage` since when
+-- the provider that it needs is away.
+-- Returns {-1} when the job is gone, else {2 leased | 1 held by another | 0 idle, data, key, attempts, begun, failed, stop, outage_ms or -1, seq, payload, ...}.
 -- include now.lua
 local job, intermediate, wip, execution, executions, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local job_id, execution_id, worker_name, now, now_s = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
@@ -25,7 +26,7 @@ redis.call('EXPIRE', executions, heartbeat_ttl_s + 60)
 redis.call('ZADD', wip, math.floor(now_s) + heartbeat_ttl_s, job_id .. ':' .. execution_id)
 if not key then return {0, data, ''} end
 local mail, state = ARGV[10] .. key, ARGV[11] .. key
-local held = redis.call('HMGET', state, 'token', 'until', 'of', 'attempts', 'failed', 'stop')
+local held = redis.call('HMGET', state, 'token', 'until', 'of', 'attempts', 'failed', 'stop', 'outage')
 local at = now_ms()
 if held[1] ~= token and (tonumber(held[2]) or 0) > at then return {1, data, key} end
 local waiting = redis.call('ZRANGE', mail, 0, limit - 1, 'WITHSCORES')
@@ -35,13 +36,18 @@ if #waiting == 0 then
   return {0, data, key}
 end
 local of, attempts, failed = waiting[2], tonumber(held[4]) or 0, tonumber(held[5]) or 0
-if held[3] ~= of then attempts, failed = 0, 0 end
+local outage = tonumber(held[7])
+if held[3] ~= of then
+  attempts, failed, outage = 0, 0, nil
+  if held[7] then redis.call('HDEL', state, 'outage') end
+end
 local begun = attempts == 0 or held[1] == token
 if attempts == 0 then attempts = 1 end
 redis.call('HSET', state, 'token', token, 'until', at + lease_ms, 'job', job_id, 'of', of, 'attempts', attempts,
   'failed', failed, 'since', at)
 redis.call('ZADD', due, at + lease_ms, key)
-local answer = {2, data, key, attempts, begun and 1 or 0, failed, tonumber(held[6]) or 0}
+local answer = {2, data, key, attempts, begun and 1 or 0, failed, tonumber(held[6]) or 0,
+  outage and math.max(at - outage, 0) or -1}
 for i = 1, #waiting, 2 do
   answer[#answer + 1] = waiting[i + 1]
   answer[#answer + 1] = waiting[i]

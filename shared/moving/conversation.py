@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from decimal import Decimal
 from hashlib import blake2b
 from typing import Protocol
 
 from shared.codec import encode_text
 from shared.messages import Entry, Source
+from shared.moving.old_keys import Place
 from shared.session_key import SessionKey
 from shared.value import value
 
@@ -25,11 +27,25 @@ class Row:
 
 
 @value
+class Used:
+    """What a model was asked and cost, on the day that it was first asked: the older gateways keep sums, not days."""
+
+    model: str
+    day: str  # 2026-11-16
+    requests: int = 0
+    input: int = 0  # what came from a cache or went into one is part of it
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost_usd: Decimal | None = None  # None: not known
+    last_prompt: int | None = None
+
+
+@value
 class Conversation:
     gateway: str
     ref: str  # its id there
-    key: SessionKey
-    source: Source  # where it was held, and with whom as far as that is known
+    place: Place
     rows: tuple[Row, ...]
     created_at: int
     updated_at: int
@@ -39,8 +55,19 @@ class Conversation:
     ended_at: int | None = None
     end_reason: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+    used: tuple[Used, ...] = ()
+    is_flushed: bool = False  # it was looked at for what is worth keeping
     corrupt: int = 0  # lines of it that could not be read
-    note: str | None = None  # what whoever moves in should know about it
+    note: str | None = None  # what whoever moves in should know about it, beside what its place says
+
+    @property
+    def key(self) -> SessionKey:
+        return self.place.key
+
+    @property
+    def source(self) -> Source:
+        """Where it was held, and with whom as far as that is known."""
+        return self.place.source
 
     @property
     def session_id(self) -> str:
@@ -64,9 +91,16 @@ class Skipped:
 
 
 class Reader(Protocol):
-    total: int  # how much it will give
+    gateway: str
+    total: int  # how many conversations it will give
 
     def __iter__(self) -> Iterator[Conversation | Skipped]: ...
+
+    def used(self) -> Sequence[Used]:
+        """What was spent there that no conversation is known for."""
+
+    def memory(self) -> Sequence[str]:
+        """The notes in the gateway's memory files. Every conversation was shown them there."""
 
 
 def session_id(gateway: str, ref: str) -> str:

@@ -1,66 +1,115 @@
-"""The older gateways' session keys, read. Theirs can mean two things; what does is refused rather than guessed."""
+"""The older gateways' session keys, read. What a key does not name was shared by all that it leaves out.
+
+A conversation is never given to fewer people than had it. An entry whose key lacks the chat or the thread that its origin
+names held others' words too: its origin is only the first of them. It is refused, and so is what can mean two things.
+"""
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
+from shared.context.shared_thread import is_shared
 from shared.errors import Malformed
 from shared.messages import CHAT_TYPES, Source
+from shared.routing import Sharing, chat_name
 from shared.session_key import SessionKey, seed_form
 from shared.value import value
 
+TERMINAL = "terminal"  # the conversation that `keyturn chat` has unless another is named
+_PLATFORMS = {"api_server": "api", "cli": "local", "tui": "local"}  # what Keyturn calls otherwise
+_TERMINALS = frozenset({"cli", "direct"})  # how the older gateways name the conversation of a terminal
+_SOMEBODY = "somebody"  # stands for the next one who writes in a group
+_NOBODYS: Mapping[str, str] = MappingProxyType({})
+
 
 @value
-class Sharing:
-    """Who shares a conversation, as Keyturn's settings have it."""
+class Place:
+    """Where a conversation was held, in our words."""
 
-    group_per_user: bool = True
-    thread_per_user: bool = False
+    key: SessionKey
+    source: Source
+    note: str | None = None  # what has to be done so that the next message finds it
+
+    @property
+    def needs_sharing(self) -> str | None:
+        """The chat as SHARED_CHATS names it, where the conversation goes on only if it is listed there."""
+        return chat_name(self.source) if self.note is not None and is_shared(self.key) else None
 
 
-def read_key(old_key: str, source: Source | None, sharing: Sharing) -> tuple[SessionKey, Source, str | None]:
-    """Our key for a conversation of hermes, where it was held, and a note where the next message will not find it.
+def read_key(
+    old_key: str, source: Source | None, sharing: Sharing, aliases: Mapping[str, str] = _NOBODYS, user: str = "me"
+) -> Place:
+    """Our place for a conversation of hermes. Malformed where it would have fewer people here than it had there.
 
-    Whoever shared a conversation there shares it here: one that belonged to a whole group never becomes one person's.
+    `aliases` are the other numbers of people on WhatsApp, `user` is who sits at this machine's terminal.
     """
-    agent = _agent(old_key)
     if source is None:
         source = _source_in(old_key)
-    ours = (sharing.group_per_user, sharing.thread_per_user)
-    for group, thread in (ours, *(flags for flags in product((True, False), repeat=2) if flags != ours)):
-        form = seed_form(source, profile=None, group_per_user=group, thread_per_user=thread)
-        if form.partition(":")[2].partition(":")[2] == old_key.partition(":")[2].partition(":")[2]:
-            break
-    else:  # a key of another version: whether it ends with the user says whose it is
-        if not old_key and source.chat_type != "dm":
+    per_user = _is_per_user(old_key, source, aliases)
+    return place_of(source, sharing, agent=_agent(old_key), per_user=per_user, user=user)
+
+
+def place_of(
+    source: Source, sharing: Sharing, *, agent: str = "main", per_user: bool = False, user: str = "me"
+) -> Place:
+    """The place of a conversation that each user of its chat had alone, or that all of them shared."""
+    source = _in_our_words(source, user)
+    key = SessionKey.for_source(source, agent=agent, group_per_user=per_user, thread_per_user=per_user)
+    return Place(key, source, _note(key, source, sharing))
+
+
+def _is_per_user(old_key: str, source: Source, aliases: Mapping[str, str]) -> bool:
+    """Whether a key names the user beside the chat."""
+    if not old_key:
+        if source.chat_type != "dm":
             raise Malformed("nothing says who of the group shared it")
-        user = source.user_alt or source.user
-        group = thread = user is not None and old_key.endswith(f":{user}")
-    if source.chat_type == "dm":
-        group, thread = ours
-    key = SessionKey.for_source(source, agent=agent, group_per_user=group, thread_per_user=thread)
-    return key, source, _note(key, source, sharing)
+        return False
+    named = _ids(old_key)
+    for ids, per_user in _forms(source, aliases):
+        if ids == named:
+            return per_user
+    if not named:
+        raise Malformed("its key names no chat: it holds the messages of everybody who wrote there")
+    if source.thread and named in {ids for ids, _ in _forms(replace(source, thread=None), aliases)}:
+        raise Malformed("its key names no thread: it holds the messages of all threads of its chat")
+    raise Malformed("its key and its origin name different chats")
+
+
+def _forms(source: Source, aliases: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
+    """The ids of the keys that versions of hermes gave to a source, and whether the user is among them."""
+    bare = replace(source, scope=None)  # most versions left the workspace out
+    verbatim = replace(bare, platform="")  # older ones did not resolve the numbers of WhatsApp
+    for one in (source, bare, verbatim):
+        for per_user in (False, True):
+            form = seed_form(one, group_per_user=per_user, thread_per_user=per_user, aliases=aliases)
+            yield _ids(form), per_user
+
+
+def _ids(key: str) -> str:
+    """What follows agent, platform and chat type."""
+    return (*key.split(":", 4), "", "", "", "", "")[4]
+
+
+def _in_our_words(source: Source, user: str) -> Source:
+    platform = _PLATFORMS.get(source.platform, source.platform)
+    if platform == "local":
+        chat = TERMINAL if source.chat in _TERMINALS else source.chat
+        return replace(source, platform=platform, chat=chat, user=user)
+    return replace(source, platform=platform)
 
 
 def _note(key: SessionKey, source: Source, sharing: Sharing) -> str | None:
-    if source.chat_type in ("dm", "channel") or (not source.user and not source.user_alt):
-        here = None
-    else:
-        here = sharing.thread_per_user if source.thread else sharing.group_per_user
-    is_shared = key.user is None and key.user_alt is None
-    if here is not None and here == is_shared:
-        name = "THREAD_SESSIONS_PER_USER" if source.thread else "GROUP_SESSIONS_PER_USER"
-        return f"it goes on only with {name}={'false' if is_shared else 'true'}"
-    return None
-
-
-def shared_group_note(key: SessionKey, sharing: Sharing) -> str | None:
-    """For gateways whose groups always share one conversation."""
-    if key.chat_type == "dm" or key.chat_type == "channel":
+    """What has to be set so that the next message of the chat finds the conversation."""
+    has_user = source.user or source.user_alt or source.chat_type == "channel"  # a channel speaks with one voice
+    next_source = source if has_user else replace(source, user=_SOMEBODY)
+    if sharing.key_of(next_source, key.agent) == key:
         return None
-    if sharing.thread_per_user if key.thread else sharing.group_per_user:
-        return f"it goes on only with {'THREAD' if key.thread else 'GROUP'}_SESSIONS_PER_USER=false"
-    return None
+    if is_shared(key):
+        return f"it goes on only with {chat_name(source)} in SHARED_CHATS"
+    needed = ("GROUP_SESSIONS_PER_USER", "THREAD_SESSIONS_PER_USER") if key.thread else ("GROUP_SESSIONS_PER_USER",)
+    return f"it goes on only with {' and '.join(f'{name}=true' for name in needed)}"
 
 
 def _agent(old_key: str) -> str:

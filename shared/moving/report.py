@@ -30,6 +30,11 @@ class Report:
     skipped: list[Skipped] = field(default_factory=list)
     left: list[dict[str, str]] = field(default_factory=list)  # moved on, or differing
     notes: list[dict[str, str]] = field(default_factory=list)
+    shared_chats: set[str] = field(
+        default_factory=set
+    )  # to be listed in SHARED_CHATS, so that their conversations go on
+    remembered: int = 0  # notes of memory files, written or to be
+    not_remembered: str | None = None  # why the memory files were left
 
     def skip(self, skipped: Skipped) -> None:
         self.found += 1
@@ -46,6 +51,8 @@ class Report:
             self.left.append({**about, "reason": outcome.value})
         elif note is not None:
             self.notes.append({**about, "note": note})
+        if one.is_current and one.place.needs_sharing is not None:
+            self.shared_chats.add(one.place.needs_sharing)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -55,6 +62,9 @@ class Report:
             "skipped": len(self.skipped),
             "messages": self.rows,
             "corrupt_lines": self.corrupt_lines,
+            "memory_notes": self.remembered,
+            "memory_left": self.not_remembered,
+            "shared_chats": sorted(self.shared_chats),
             "skipped_because": dict(Counter(skipped.reason for skipped in self.skipped).most_common()),
             "skipped_sessions": [{"ref": skipped.ref, "reason": skipped.reason} for skipped in self.skipped],
             "left": self.left,

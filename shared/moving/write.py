@@ -11,13 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice
+from typing import Any
 
 from shared.clock import now_ms
 from shared.codec import encode_text
 from shared.errors import AlreadyDone
-from shared.moving.conversation import SIGNATURE, Conversation, Reader, Skipped, session_id
+from shared.moving.conversation import SIGNATURE, Conversation, Reader, Skipped, Used, session_id
 from shared.moving.conversation import Row as MovedRow
+from shared.moving.memory import People, bring_memory
 from shared.moving.report import Outcome, Report
+from shared.moving.usage import bring_usage, spent_row
 from shared.owner import owner_of
 from shared.store.database import Database, Row, Step, step
 
@@ -30,31 +33,43 @@ ELSEWHERE = "its key talks to another conversation here"
 
 
 async def move_in(
-    reader: Reader, database: Database, *, dry_run: bool = False, advance: Callable[[int], None] = lambda done: None
+    reader: Reader,
+    database: Database,
+    *,
+    dry_run: bool = False,
+    memory_of: Sequence[str] = (),
+    advance: Callable[[int], None] = lambda done: None,
 ) -> Report:
-    """Bring all of it in. Safe to stop and to run again; `advance` hears how far it has come."""
+    """Bring all of it in. Safe to stop and to run again; `advance` hears how far it has come.
+
+    `memory_of` are the owners of the notes in the gateway's memory files; without any, they follow from who wrote there.
+    """
     report, turnstile = Report(dry_run), asyncio.Semaphore(AT_ONCE)
 
     async def settle(one: Conversation, standing: Row | None) -> None:
         async with turnstile:
             await _settle(one, standing, database, report)
 
+    people = People()
     for batch in _batches(iter(reader)):
         conversations = [one for one in batch if isinstance(one, Conversation)]
         for one in batch:
             if isinstance(one, Skipped):
                 report.skip(one)
+        people.meet(conversations)
         standings = await database.read(*(step("import_standing", session_id=one.session_id) for one in conversations))
         await asyncio.gather(
             *(settle(one, rows[0] if rows else None) for one, rows in zip(conversations, standings, strict=True))
         )
         advance(report.found)
+    await bring_usage(reader, database, report)
+    await bring_memory(reader, people, memory_of, database, report)
     return report
 
 
 async def _settle(one: Conversation, standing: Row | None, database: Database, report: Report) -> None:
     outcome, before = _outcome(one, standing)
-    rows, note = 0, one.note
+    rows, note = 0, one.note or (one.place.note if one.is_current else None)
     if outcome in (Outcome.IMPORTED, Outcome.GROWN):
         rows = len(one.rows) - before
         if not report.dry_run:
@@ -111,12 +126,20 @@ def _steps(one: Conversation, version: int, before: int, end: int) -> Sequence[S
         if one.is_current:
             steps.append(step("import_route", **place, **signed))
         steps += (step("import_fact", fact=name, value=value, **signed) for name, value in one.facts.items())
+        steps += (step("import_usage", **_spent(used, one), **signed) for used in one.used)
+        if one.is_flushed:
+            steps.append(step("import_flushed", upto=end, **signed))
     steps += hidden
     for n, row in enumerate(one.rows[before:end], before + 1):
         said = {"role": row.entry.role, "text": row.entry.text, "data": encode_text(row.entry.data)}
         steps.append(step("import_message", n=n, active=int(row.active), created_at=row.at, **said, **signed))
     steps.append(step("import_turn", now=now_ms(), **signed))
     return steps
+
+
+def _spent(used: Used, one: Conversation) -> dict[str, Any]:
+    whose = {"owner": owner_of(one.key, one.source) or "", "agent": one.key.agent}
+    return {**whose, **spent_row(used), "now": one.updated_at}
 
 
 def _inactive_runs(rows: Sequence[MovedRow]) -> Iterator[tuple[int, int]]:

@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic_settings import (
     BaseSettings,
+    DotEnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
@@ -30,7 +31,9 @@ from pydantic_settings import (
 from shared.errors import ConfigurationError
 from shared.session_key import MAIN
 from shared.settings.agents import Llm, NamedAgent, Rule
+from shared.settings.complaints import Complaints
 from shared.settings.conversations import Budget, CustomCommand, Memory, Reset, ResetRule
+from shared.settings.people import check_entries, ids_on
 from shared.settings.platforms import Api, Platform, Telegram, TelegramBot, Webhook
 from shared.settings.values import Names
 
@@ -80,11 +83,13 @@ class Settings(BaseSettings):
     partitions: int = Field(default=8, ge=1, le=256)
     """RQ queues per lane. Every process of a deployment must have the same number."""
     concurrency: int = Field(default=200, ge=1)
-    """Turns and deliveries at once in one worker process."""
+    """Turns at once in one worker process, and never more. A turn that waits for its model holds one."""
+    delivery_concurrency: int = Field(default=200, ge=1)
+    """Chats at once that one worker process sends replies to. Raise it when platforms answer slowly and replies wait."""
     lease_seconds: float = Field(default=10, gt=0)
     """A dead worker's keys go on elsewhere after this time."""
-    heartbeat_seconds: float = Field(default=3, gt=0)
-    """How often leases are renewed and workers report to RQ."""
+    heartbeat_seconds: float | None = Field(default=None, gt=0)
+    """How often leases are renewed. Unset: three tenths of LEASE_SECONDS."""
     turn_timeout_seconds: float = Field(default=300, gt=0)
     """A turn that takes longer is stopped and counts as failed."""
     grace_seconds: float = Field(default=25, ge=0)
@@ -95,6 +100,9 @@ class Settings(BaseSettings):
     """The wait after the first failed turn; it doubles with each one after."""
     backoff_max_seconds: float = Field(default=60, gt=0)
     """The longest such wait."""
+    provider_outage_seconds: float = Field(default=900, ge=0)
+    """A message waits this long for a model's provider that refuses everybody (429, 5xx, no connection), with growing waits
+    and without spending an attempt; then it becomes a dead letter, or at once if the provider asks for a longer wait."""
     delivery_max_attempts: int = Field(default=12, ge=1)
     """A reply that could not be sent this often is buried."""
     resend_ambiguous: bool = True
@@ -105,12 +113,18 @@ class Settings(BaseSettings):
     """More waiting messages than this in one key are refused with 429."""
     history_messages: int = Field(default=120, ge=0)
     """How many transcript rows a turn sees."""
+    compress_idle_minutes: int = Field(default=0, ge=0)
+    """A conversation that lay idle so long is summarised before its next turn: the provider's prompt cache has forgotten it
+    by then, and all of it would be read, and paid, anew. 0: only what would not fit is summarised."""
     busy_mode: Literal["queue"] = "queue"
     """What a message does that arrives while its key is running a turn."""
     group_sessions_per_user: bool = True
-    """In groups, each user has a conversation of his own."""
+    """In groups, each user has a conversation of their own."""
     thread_sessions_per_user: bool = False
-    """In threads too."""
+    """In threads of groups too. Counts only while GROUP_SESSIONS_PER_USER is on: a shared group has shared threads."""
+    shared_chats: Names = ()
+    """Groups whose members share one conversation, and one per thread, as `platform:chat`: `telegram:-100123`. They keep
+    it whatever the two settings above say."""
     agent: str = "echo"
     """`echo`, `llm`, `local`, or `module:object`: a function str -> str, sync or async, or an object with `run(turn)`."""
     agents: dict[str, NamedAgent] = {}
@@ -129,10 +143,12 @@ class Settings(BaseSettings):
     """How often the housekeeper looks for what Redis lost."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Message text is logged at debug only."""
+    log_format: Literal["auto", "text", "json"] = "auto"
+    """`json`: a JSON object per line. `text`: lines for a person. `auto`: text on a terminal, else JSON."""
     workers: int = Field(default=1, ge=1)
     """Worker processes that `up` starts."""
     allowed_users: Names = ()
-    """User ids that may talk to the bot on every platform."""
+    """Users that may talk to the bot: `telegram:42`, or a bare id, which counts on all chat platforms; `*` is everybody there."""
     allow_all_users: bool = False
     """Everybody may talk to the bot where no list says otherwise."""
     redact_pii: bool = False
@@ -140,7 +156,8 @@ class Settings(BaseSettings):
     redact_key: SecretStr | None = None
     """The key of those hashes, 16 bytes or more. Unset: made up once and kept in DATA_DIR; PostgreSQL needs it set."""
     admin_users: Names = ()
-    """User ids that may give every command on every platform."""
+    """Users that may give every command: `telegram:42`, or a bare id, which counts on all chat platforms. Users of the webhook
+    and the API, whose ids the sender makes up, count only as `webhook:<id>` and `api:<id>`."""
     user_commands: Names = ("*",)
     """The commands that others may give; `*` is all but those for admins. /help and /whoami are always among them."""
     commands: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")], CustomCommand] = {}
@@ -150,7 +167,7 @@ class Settings(BaseSettings):
     telegram: Telegram = Telegram()
     llm: Llm = Llm()
     timezone: str = "UTC"
-    """Whose clocks count for a daily reset and a day's budget: an IANA name such as Europe/Berlin."""
+    """Whose clocks count for a daily reset, a day's budget and LLM__TIMESTAMPS: an IANA name such as Europe/Berlin."""
     reset: Reset = Reset()
     memory: Memory = Memory()
     titles: bool = True
@@ -166,6 +183,10 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        assert isinstance(dotenv_settings, DotEnvSettingsSource)
+        dotenv_settings.env_vars = {  # other programs may keep theirs in the same file
+            name: value for name, value in dotenv_settings.env_vars.items() if name.upper().startswith(PREFIX)
+        }
         return init_settings, env_settings, dotenv_settings, TomlConfigSettingsSource(settings_cls)
 
     @field_validator("timezone")
@@ -180,13 +201,15 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _platforms_are_known(self) -> Settings:
         blocks = {name for name, field in type(self).model_fields.items() if isinstance(field.default, Platform)}
+        check_entries("ALLOWED_USERS", self.allowed_users, sorted(blocks), everybody=True)
+        check_entries("ADMIN_USERS", self.admin_users, sorted(blocks), everybody=False)
         if unknown := sorted(self.reset.by_platform.keys() - blocks - {"local"}):
             raise ValueError(f"RESET__BY_PLATFORM: there is no platform {', '.join(unknown)}")
         return self
 
     @model_validator(mode="after")
     def _times_fit(self) -> Settings:
-        if self.heartbeat_seconds > self.lease_seconds / 3:
+        if self.heartbeat > self.lease / 3:
             raise ValueError("HEARTBEAT_SECONDS must be at most a third of LEASE_SECONDS: two renewals may fail")
         if self.backoff_seconds > self.backoff_max_seconds:
             raise ValueError("BACKOFF_SECONDS must not exceed BACKOFF_MAX_SECONDS")
@@ -217,6 +240,11 @@ class Settings(BaseSettings):
         return timedelta(seconds=self.lease_seconds)
 
     @property
+    def heartbeat(self) -> timedelta:
+        """How often leases are renewed."""
+        return timedelta(seconds=self.heartbeat_seconds) if self.heartbeat_seconds is not None else self.lease * 0.3
+
+    @property
     def sqlite_path(self) -> Path:
         return self.data_dir / "keyturn.db"
 
@@ -226,6 +254,21 @@ class Settings(BaseSettings):
         if self.database_url is not None:
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.sqlite_path}"
+
+    def allowed_on(self, platform: str) -> set[str]:
+        """The ids that the lists of those who may talk name on a platform."""
+        return self._listed(platform, "allowed_users")
+
+    def admins_on(self, platform: str) -> set[str]:
+        """The ids that the lists of admins name on a platform."""
+        return self._listed(platform, "admin_users")
+
+    def _listed(self, platform: str, name: str) -> set[str]:
+        block = getattr(self, platform, None)
+        if not isinstance(block, Platform):
+            return set()
+        everywhere = ids_on(platform, getattr(self, name), bare=not block.senders_choose_ids)
+        return {*getattr(block, name), *everywhere}
 
     def for_agent(self, name: str) -> Settings:
         """The settings as that agent has them."""
@@ -277,12 +320,11 @@ def load(**overrides: Any) -> Settings:
     """Settings from the environment, .env and keyturn.toml; a ConfigurationError says what is wrong, without values."""
     unknown = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and not _is_known(name))
     if unknown:
-        raise ConfigurationError(f"unknown settings in the environment: {', '.join(unknown)}")
+        raise ConfigurationError(Complaints(Settings, PREFIX).about_unknown(unknown))
     try:
         return Settings(**overrides)
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors()]
-        raise ConfigurationError("; ".join(lines)) from None
+        raise ConfigurationError(Complaints(Settings, PREFIX).about(error)) from None
     except SettingsError as error:  # a block written as JSON, and not well
         raise ConfigurationError(str(error)) from None
     except tomllib.TOMLDecodeError as error:

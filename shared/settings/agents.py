@@ -29,7 +29,7 @@ class Llm(BaseModel):
     context_tokens: int | None = Field(default=None, ge=512)
     """How much the model reads at once. Unset: as known for the model, or no limit of ours where it is not known."""
     timestamps: bool = False
-    """Show the model when each message of a user was sent."""
+    """Show the model when each message of a user was sent, on the clocks of TIMEZONE."""
     models: Names = ()
     """Further models that a conversation may be switched to with /model; same provider key and address. None: no switching."""
     aside_model: str | None = None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
+from shared.settings.people import EVERYBODY
 from shared.settings.values import Names, Secrets
 
 _BOT_TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,200}")
 _ACCOUNT = re.compile(r"[a-z0-9_-]{1,64}")
+_USER_ID = re.compile(r"-?[0-9]{1,20}")  # negative: a channel or group that speaks as itself
 _BOT_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 
@@ -17,6 +20,9 @@ class Platform(BaseModel):
     """What every platform block has."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+    senders_choose_ids: ClassVar[bool] = False
+    """Whether whoever sends a message also makes up the user id in it. Bare ids of global lists do not count there."""
 
     enabled: bool | None = None
     """Unset: on when its secrets are there. True without them: the process refuses to start."""
@@ -35,16 +41,20 @@ class Platform(BaseModel):
 class Webhook(Platform):
     """The generic signed webhook (Standard Webhooks)."""
 
+    senders_choose_ids = True
+
     secrets: Secrets = ()
     """`whsec_…` secrets. Any of them verifies a request, the first signs the callbacks; list two to rotate."""
     callback_url: str | None = Field(default=None, repr=False)
-    """Where replies are posted. Unset: replies stay readable through the API only."""
+    """Where replies are posted. Unset: replies are kept and not sent; `keyturn sessions show` shows them."""
     callback_timeout_seconds: float = Field(default=15, gt=0)
     """How long a callback may take before it counts as unanswered."""
 
 
 class Api(Platform):
     """The HTTP API under /v1."""
+
+    senders_choose_ids = True
 
     keys: Secrets = ()
     """Bearer keys. Unset: the API answers 401 to everybody."""
@@ -76,6 +86,15 @@ class Telegram(Platform):
     """How long a send may take before it counts as unanswered."""
     bots: dict[str, TelegramBot] = {}
     """Further bots by account: `TELEGRAM__BOTS__<ACCOUNT>__TOKEN`. A conversation belongs to the bot that it was begun with."""
+
+    @field_validator("allowed_users", "admin_users")
+    @classmethod
+    def _are_numbers(cls, entries: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for place, entry in enumerate(entries, 1):
+            if not _USER_ID.fullmatch(entry) and (entry != EVERYBODY or info.field_name != "allowed_users"):
+                name = f"TELEGRAM__{str(info.field_name).upper()}"
+                raise ValueError(f"{name}: entry {place} is no Telegram id: a number, as the log shows it, and no name")
+        return entries
 
     @model_validator(mode="after")
     def _fits(self) -> Telegram:

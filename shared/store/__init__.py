@@ -5,12 +5,14 @@ from __future__ import annotations
 from shared.store.commits import Commits
 from shared.store.database import Database, Row, open_database, step
 from shared.store.dead import DeadLetters
+from shared.store.deletion import Deletion
 from shared.store.facts import Facts
 from shared.store.journal import Journal
 from shared.store.memory import Memory
 from shared.store.outbox import Outbox
 from shared.store.owned import Owned
 from shared.store.search import Search
+from shared.store.secrets import Secrets
 from shared.store.titles import Titles
 from shared.store.transcript import Transcript
 from shared.store.usage import Usage
@@ -25,13 +27,17 @@ class Store:
         self.journal = Journal(database)
         windows = Windows()
         self.transcript = Transcript(database, history_messages, windows)
-        self.commit = Commits(database, windows).commit
+        commits = Commits(database, windows)
+        self.commit = commits.commit
+        self.reject_waiting = commits.reject_waiting
         self.facts = Facts(database)
         self.memory = Memory(database)
         self.owned = Owned(database)
         self.outbox = Outbox(database)
         self.dead = DeadLetters(database)
+        self.delete = Deletion(database).delete
         self.search = Search(database)
+        self.secrets = Secrets(database, self.facts)
         self.titles = Titles(database)
         self.usage = Usage(database)
 

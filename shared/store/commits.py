@@ -2,22 +2,25 @@
 
 It compares and sets the session's version, and every other row of it is written only if that succeeded, in one
 transaction. Whoever loses the race leaves no trace. Commits that wait for the database together are written together:
-each statement gets the rows of all of them as one JSON list, so a crowd of turns costs little more than a turn.
+each statement gets the rows of all of them as one JSON list, so a crowd of turns costs little more than a turn. Where one
+of them cannot be kept or meets a locked row, each of them is written alone, and the line goes on with the next ones.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
+from shared import log
 from shared.clock import now_ms
 from shared.codec import encode_inbound, encode_text, storable
+from shared.context.legal import keepable
 from shared.control import conversation_of, is_control_key
-from shared.errors import Superseded, Unavailable
+from shared.errors import Locked, Superseded, Unavailable
+from shared.ids import fresh_id
 from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, State
 from shared.owner import owner_of
 from shared.session_key import SessionKey
@@ -36,6 +39,7 @@ _STATEMENTS = {  # and the list of rows that each of them is given; the compare-
     "commit_turns": "turns",
     PARTS: "outbox",
 }
+_NOTICE = ("idempotency_key", "turn_id", "ordinal", "conversation", "destination", "platform", "payload", "now")
 
 
 @dataclass(slots=True)
@@ -47,12 +51,17 @@ class _Commit:
     also: list[Step] = field(default_factory=list)  # that no other commit shares
 
 
+class _FellApart(Exception):
+    """Nothing of the batch was written: each of its commits is to be written alone."""
+
+
 class Commits:
     def __init__(self, database: Database, windows: Windows) -> None:
         self._database = database
         self._windows = windows
         self._first = Together(self._write, AT_ONCE)  # of sessions that are not there yet, by another statement than:
         self._further = Together(self._write, AT_ONCE)
+        self._locked: set[str] = set()  # keys whose last commit met a locked row
 
     async def commit(
         self,
@@ -65,8 +74,14 @@ class Commits:
         proof: Proof,
         change: Change = NO_CHANGE,
     ) -> Committed:
-        """End the mail, add the rows and the replies: all of it, or Superseded and none. AlreadyDone for known mail."""
-        now = now_ms()
+        """End the mail, add the rows and the replies: all of it, or Superseded and none. AlreadyDone for known mail.
+
+        Of tool results, those are added that answer a call: no model could be shown the others.
+        """
+        now, given = now_ms(), len(entries)
+        entries = keepable(entries)
+        if len(entries) < given:
+            log.get().warning("tool results without a call left out", key=session_key, rows=given - len(entries))
         stamp = {"session_id": session.id, "turn_id": proof.turn_id, "now": now}
         keyed = {**stamp, "session_key": session_key}
         settled = {"reason": ending.reason, "attempts": proof.attempts}
@@ -78,6 +93,8 @@ class Commits:
         turn = {
             **keyed,
             "version": session.version,
+            "mail": [{"id": m.inbound.id} for m in journaled],
+            "waiting": len(journaled),
             "added": len(entries),
             "title": change.title,
             "ended_at": now if change.next_session_id or change.end_reason else None,
@@ -91,7 +108,7 @@ class Commits:
             "claimed_at": proof.claimed_at,
             "started_at": proof.started_at,
         }
-        destination, parts = _parts(mail, replies, keyed)
+        destination, parts = parts_of(mail, replies, keyed)
         rows: dict[str, list[Row]] = {
             "turns": [turn],
             "ended": [{**stamp, **settled, "id": m.inbound.id, "state": _state(m, mail, ending)} for m in journaled],
@@ -104,7 +121,8 @@ class Commits:
         also = _also(session, mail, len(entries), ending, proof, change, owner, keyed)
         lists = {name: _json(found) for name, found in rows.items() if found}
         commit = _Commit(session_key, proof.turn_id, session.version == 0, lists, also)
-        outbox = await (self._alone(commit) if also else (self._first if commit.fresh else self._further).call(commit))
+        alone = also or session_key in self._locked
+        outbox = await (self._alone(commit) if alone else self._together(commit))
         moved = Session(
             session.id,
             session.version + 1,
@@ -116,9 +134,28 @@ class Commits:
             owner,
         )
         changed = change is not NO_CHANGE and replace(change, title=None) != NO_CHANGE  # no turn reads the title
+        changed = changed or not session.is_loaded
         if not changed:
             self._windows.keep(session_key, proof.turn_id, moved.history)
         return Committed(moved, destination, outbox, changed)
+
+    async def reject_waiting(
+        self, session_key: str, mail: Mail, replies: Sequence[Reply], reason: str
+    ) -> tuple[str, tuple[int, ...]] | None:
+        """End one message that waits behind another of its key, without touching the session: a turn that runs there goes
+        on, unless it answers this message too. Gives the destination and the outbox rows. None: it has ended, or it is the
+        first in line. AlreadyDone for mail that only Redis knew and that has ended.
+        """
+        turn = {"session_key": session_key, "turn_id": f"drop_{fresh_id()}", "now": now_ms()}
+        destination, parts = parts_of((mail,), replies, turn)
+        id, settled = mail.inbound.id, {"state": State.REJECTED.value, "reason": reason, "attempts": 0}
+        dropped, *told = await self._database.write(
+            step("drop_waiting", id=id, reason=reason, **turn)
+            if mail.journaled
+            else step("drop_unjournaled", **_unjournaled(mail, settled, turn)),
+            *(step("drop_notice", **{name: part[name] for name in _NOTICE}, id=id) for part in parts),
+        )
+        return (destination, tuple(row["id"] for [row] in told)) if dropped else None
 
     async def _write(self, commits: Sequence[_Commit]) -> list[tuple[int, ...] | BaseException]:
         """For each its outbox rows, or Superseded. They are all of new sessions or all of others."""
@@ -133,14 +170,13 @@ class Commits:
         for commit in commits:
             steps += commit.also
         try:
-            *_, [outcome] = await self._database.write(*steps, step("commit_outcome", turns=turns))
-        except Unavailable:
-            raise
-        except Exception:
-            if len(commits) == 1:
+            *_, [outcome] = await self._database.write(*steps, step("commit_outcome", turns=turns), gives_up=True)
+        except Exception as error:
+            outage = isinstance(error, Unavailable) and not isinstance(error, Locked)
+            if len(commits) == 1 or outage:
                 raise
-            # One of them cannot be kept; the others have nothing to do with it.
-            return await asyncio.gather(*map(self._alone, commits), return_exceptions=True)
+            # One of them cannot be kept, or waits for a lock; the others have nothing to do with it.
+            return [_FellApart() for _ in commits]
         parts: dict[str, list[int]] = {turn_id: [] for turn_id in orjson.loads(outcome["won"] or "[]")}
         for turn_id, part in orjson.loads(outcome["parts"] or "[]"):
             parts[turn_id].append(part)
@@ -149,8 +185,19 @@ class Commits:
             for commit in commits
         ]
 
+    async def _together(self, commit: _Commit) -> tuple[int, ...]:
+        try:
+            return await (self._first if commit.fresh else self._further).call(commit)
+        except _FellApart:
+            return await self._alone(commit)
+
     async def _alone(self, commit: _Commit) -> tuple[int, ...]:
-        [answer] = await self._write([commit])
+        self._locked.discard(commit.session_key)
+        try:
+            [answer] = await self._write([commit])
+        except Locked:
+            self._locked.add(commit.session_key)
+            raise
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -204,7 +251,7 @@ def _unjournaled(mail: Mail, settled: Mapping[str, Any], keyed: Mapping[str, Any
     }
 
 
-def _parts(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str, Any]) -> tuple[str, list[Row]]:
+def parts_of(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str, Any]) -> tuple[str, list[Row]]:
     """One outbox row per part. Replies go where the last of the mail came from; a commit without mail has none."""
     if not mail:
         return "", []
@@ -256,6 +303,7 @@ def _also(
         facts[session.id, left] = None
     if change.next_session_id is not None:
         steps.append(step("commit_next_session", next_session_id=change.next_session_id, owner=owner, **keyed))
+    if change.next_session_id is not None or change.end_reason is not None:  # it ends: /new, a reset, /resume
         steps.append(step("commit_flush", row_count=session.message_count + added, **keyed))
     if change.inactive_from is not None:
         rows = {"from_n": change.inactive_from, "to_n": session.message_count}

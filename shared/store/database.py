@@ -25,13 +25,19 @@ _SQL = Path(__file__).parent / "sql"
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _GIVES = re.compile(r"-- \[([a-z]+)\]")
 _WHERE_OURS = "ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'"
+_MAIL_WAITS = """CAST(turn.value ->> 'waiting' AS INTEGER) = (
+        SELECT count(*) FROM (
+            SELECT 1 FROM {each}(turn.value -> 'mail') AS mail JOIN inbox ON inbox.id = mail.value ->> 'id'
+            WHERE inbox.state = 'pending' {lock}) AS waiting)"""  # a message that an operator drops is not ended twice
 _WORDS = {  # what each calls a thing that both have; `each` gives the elements of a JSON list as `value`
     "sqlite": {
         "json_list": "json_group_array",
         "json_row": "json_array",
         "json_object": "json_group_object",
         "each": "json_each",
+        "now_ms": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
         "where_ours": f"JOIN sessions AS ours {_WHERE_OURS}",
+        "mail_waits": _MAIL_WAITS.format(each="json_each", lock=""),
         "all_ours": f"json_each(:turns) JOIN sessions AS ours {_WHERE_OURS}",
         "all_parts": "json_each(:turns) JOIN outbox AS parts ON parts.turn_id = value ->> 'turn_id'",
     },
@@ -40,7 +46,10 @@ _WORDS = {  # what each calls a thing that both have; `each` gives the elements 
         "json_row": "json_build_array",
         "json_object": "json_object_agg",
         "each": "jsonb_array_elements",
+        "now_ms": "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
         "where_ours": f"JOIN ours {_WHERE_OURS}",
+        # Locked, so that a drop that is not committed yet is waited for and then seen.
+        "mail_waits": _MAIL_WAITS.format(each="jsonb_array_elements", lock="FOR NO KEY UPDATE OF inbox"),
         "all_ours": "ours",
         "all_parts": "parts",
     },
@@ -56,14 +65,11 @@ _GIVEN = {
         SELECT session_id FROM flushes
         WHERE session_id = :session_id AND turn_id = :turn_id AND state = 'done'
         ) AS flushed""",
+    "noted": "(SELECT name FROM facts WHERE scope = :scope AND name = :name AND value = :token) AS noted",
     "numbered": """(
         SELECT last_seq FROM routes
-        WHERE session_key = :session_key
-          AND NOT EXISTS (SELECT 1 FROM inbox WHERE id = :id)
-          AND NOT EXISTS (
-              SELECT 1 FROM inbox AS last
-              WHERE last.session_key = routes.session_key AND last.seq = routes.last_seq AND last.state = 'pending')
-        ) AS numbered""",
+        WHERE session_key = :session_key AND changes() > 0
+        ) AS numbered""",  # changes(): of the statement just before, which gave a number or did not
 }
 
 
@@ -132,15 +138,16 @@ def storable_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 class Database(Protocol):
-    """Raises Unavailable when the database cannot be reached or written, AlreadyDone when a unique id exists."""
+    """Raises Unavailable for an outage (an allow list of errors that pass by themselves) and AlreadyDone when a unique id
+    exists. Any other error is raised as it is: it would come again, so it belongs to whom the statements are for."""
 
     dialect: str  # sqlite or postgres: for the few statements that each has in its own words
 
-    async def write(self, *steps: Step, may_wait: bool = False) -> list[list[Row]]:
+    async def write(self, *steps: Step, may_wait: bool = False, gives_up: bool = False) -> list[list[Row]]:
         """Run the steps in one transaction. It is durable when this returns; after an error, all or nothing of it is.
 
-        Gives the rows that each step returned, or, where the last is a query, its rows and nothing else. What may wait
-        some milliseconds for others to share a commit with says so.
+        Gives the rows that each step returned, or, where the last is a query, its rows and nothing else. `may_wait`: some
+        milliseconds, for others to share a commit with. `gives_up`: raise Locked after a short wait for a locked row.
         """
 
     async def read(self, *steps: Step) -> list[list[Row]]:

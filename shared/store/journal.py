@@ -20,6 +20,7 @@ class Accepted:
     session_key: str
     state: str
     fresh: bool
+    payload: str = ""  # what was accepted then, where it is not fresh; empty where it was deleted
 
 
 @value
@@ -30,6 +31,7 @@ class Pending:
     seq: int
     payload: str
     attempts: int
+    outage_ms: int | None  # how long its provider has been away, by the database's clock
 
 
 class Journal:
@@ -44,7 +46,7 @@ class Journal:
         known = await self.find(inbound.id)
         if known is None:
             raise MailboxFull(session_key)
-        return Accepted(known["seq"], known["session_key"], known["state"], fresh=False)
+        return Accepted(known["seq"], known["session_key"], known["state"], fresh=False, payload=known["payload"])
 
     async def _number(self, inbound: Inbound, payload: bytes, session_key: str, mailbox_limit: int) -> int | None:
         """The number under which it was journaled just now; None when it was before, or too much is waiting."""
@@ -87,6 +89,11 @@ class Journal:
     async def count_attempt(self, id: str, attempts: int, reason: str) -> None:
         """Remember a failed attempt where a loss of Redis cannot forget it."""
         await self._database.write(step("count_attempt", id=id, attempts=attempts, reason=reason))
+
+    async def note_outage(self, id: str, away_ms: int, reason: str) -> None:
+        """Remember since when a message waits for its provider, where a loss of Redis cannot forget it. What was
+        remembered first counts."""
+        await self._database.write(step("note_outage", id=id, away_ms=away_ms, reason=reason))
 
 
 def first_session_id(session_key: str) -> str:

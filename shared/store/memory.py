@@ -55,6 +55,7 @@ class Standing:
     message_count: int
     updated_at: int
     ended_at: int | None
+    due_at: int
 
 
 class Memory:

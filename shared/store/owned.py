@@ -26,22 +26,32 @@ class Owned:
         self._database = database
 
     async def newest(
-        self, owner: str, *, limit: int, but: str = "", titled: bool = False, search: str = ""
+        self, owner: str, *, limit: int, but: str = "", titled: bool = False, search: str = "", place: str = ""
     ) -> list[Listed]:
-        """Those first that were talked in last. `but` is left out; `search` is looked for in titles."""
+        """Those first that were talked in last. `but` is left out; `search` is looked for in titles; `place` leaves only
+        what was begun in a chat (see SessionKey.place)."""
         about = {"owner": owner, "but": but, "untitled": int(not titled), "pattern": _containing(search)}
-        [rows] = await self._database.read(step("sessions_of_owner", limit=limit, **about))
+        [rows] = await self._database.read(step("sessions_of_owner", limit=limit, place=place, **about))
         return [Listed(**row) for row in rows]
 
-    async def everybodys(self, *, limit: int, search: str = "") -> list[Listed]:
+    async def everybodys(self, *, limit: int, search: str = "", place: str = "") -> list[Listed]:
         """For an admin."""
-        [rows] = await self._database.read(step("sessions_of_all", limit=limit, pattern=_containing(search)))
+        about = {"pattern": _containing(search), "place": place}
+        [rows] = await self._database.read(step("sessions_of_all", limit=limit, **about))
         return [Listed(**row) for row in rows]
 
     async def find(self, owner: str, name: str) -> Row | None:
-        """The session with this id or else this title, the newest of that title. None also where it is another's."""
-        [rows] = await self._database.read(step("session_of_owner", owner=owner, wanted=name))
-        return rows[0] if rows else None
+        """The session with this id or else this title; of a title that was continued as `title #2`, `title #3`, the newest.
+        None also where it is another's."""
+        values = {"wanted": name, "numbered": f"{name.translate(_WILD)} #%"}
+        [rows] = await self._database.read(step("session_of_owner", owner=owner, **values))
+        known = [row for row in rows if row["title"] is None or row["id"] == name or _continues(row["title"], name)]
+        return known[0] if known else None
+
+    async def called(self, owner: str, title: str, but: str) -> bool:
+        """Whether another session of the owner has this title."""
+        [rows] = await self._database.read(step("title_of_owner", owner=owner, title=title, but=but))
+        return bool(rows)
 
     async def spoken(self, session_id: str, skip: int) -> tuple[int, int | None]:
         """How often the user spoke, and the number of the row where he did so for the time after `skip`."""
@@ -51,3 +61,9 @@ class Owned:
 
 def _containing(words: str) -> str:
     return f"%{words.lower().translate(_WILD)}%"
+
+
+def _continues(title: str, name: str) -> bool:
+    """Whether it is that title, or `name #2` and so on."""
+    rest = title[len(name) :]
+    return not rest or (rest.startswith(" #") and rest[2:].isdecimal())

@@ -1,31 +1,40 @@
-"""PostgreSQL: an async pool; a call's statements go out in one pipeline, so it costs one round trip."""
+"""PostgreSQL: an async pool; a call's statements go out in one pipeline, so it costs one round trip.
+
+A connection pooler such as pgbouncer may stand in between. In transaction mode each transaction may run on another server
+connection, so nothing may be left in a session: our settings then go with each transaction, no statement is prepared, and
+a call costs more round trips.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import random
+import time
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from functools import lru_cache
 from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool
 
+from shared import log
 from shared.clock import now_ms
-from shared.errors import AlreadyDone, ConfigurationError, Unavailable
+from shared.errors import ConfigurationError, Unavailable
 from shared.store.database import Row, Statement, Step, storable_steps
 from shared.store.migrations import LEDGER, migrations
+from shared.store.postgres_errors import passes, real_error, reconnects, translated
 from shared.value import value
 
 POOL_SIZE = 8
 WAIT_SECONDS = 5.0
 CALL_SECONDS = 35.0  # longer than the server lets a statement run: then it is the network that does not answer
 TRIES = 5  # of a transaction that lost a deadlock or a serialisation race
-_LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, TimeoutError)
-_AWAY = (*_LOST, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)
+LOCK_SECONDS = 10.0  # how long a call waits for rows that others keep locked, unless it gives up early
+RECONNECT_SECONDS = 1.0  # the shortest time between two renewals of all connections
 _OPTIONS = {
-    "lock_timeout": "10s",
+    "lock_timeout": "500ms",  # one wait: a call that may wait for longer runs again
     "statement_timeout": "30s",
     "idle_in_transaction_session_timeout": "30s",
     # Each statement of a turn has its index. A plan that was made while a table was small must not read all of it when it is large.
@@ -35,12 +44,23 @@ _OPTIONS = {
 # In a list that hangs on its first statement, these are sent once.
 SAME_FOR_ALL = {"session_id", "session_key", "turn_id", "now", "turns"}
 _LOCK = 0x6B657974  # the advisory lock that keeps two migrations apart
+MIGRATION_SECONDS = 600.0  # how long a migration tries to get its tables
+# A migration may take its time. It waits for a table only shortly, since everybody else waits behind it meanwhile.
+_MIGRATING = {
+    **dict.fromkeys(("statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout"), "0"),
+    **dict.fromkeys(("enable_seqscan", "enable_mergejoin"), "on"),
+}
+_MIGRATION_LOCK = {"lock_timeout": "200ms"}  # less than a commit waits for a lock
+
+
+class Connection(psycopg.AsyncConnection[Row]):
+    pooled = False  # by a pooler in between
 
 
 class Postgres:
     dialect = "postgres"
 
-    def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Row]]) -> None:
+    def __init__(self, pool: AsyncConnectionPool[Connection]) -> None:
         self._pool = pool
         self._checking: asyncio.Task[None] | None = None
 
@@ -48,8 +68,10 @@ class Postgres:
     async def open(cls, url: str) -> Postgres:
         """Opens even while the server is down: calls then raise Unavailable until it is back."""
         _check(url)
-        pool: AsyncConnectionPool[psycopg.AsyncConnection[Row]] = AsyncConnectionPool(
+        pool = AsyncConnectionPool(
             url,
+            connection_class=Connection,
+            configure=_configure,
             min_size=1,
             max_size=POOL_SIZE,
             timeout=WAIT_SECONDS,
@@ -65,63 +87,73 @@ class Postgres:
                 "keepalives_count": 3,
                 "tcp_user_timeout": 10_000,
                 "application_name": "keyturn",
-                "options": " ".join(f"-c {name}={value}" for name, value in _OPTIONS.items()),
             },
             open=False,
         )
         await pool.open(wait=False)
         return cls(pool)
 
-    async def write(self, *steps: Step, may_wait: bool = False) -> list[list[Row]]:
+    async def write(self, *steps: Step, may_wait: bool = False, gives_up: bool = False) -> list[list[Row]]:
         # What may wait does not: the server finds company for it by itself.
         try:
-            return await self._write(steps)
+            return await self._persist(steps, transaction=True, gives_up=gives_up)
         except (UnicodeEncodeError, psycopg.DataError):  # it was not sent, or all of it was refused
-            return await self._write(storable_steps(steps))
-
-    async def _write(self, steps: tuple[Step, ...]) -> list[list[Row]]:
-        for left in reversed(range(TRIES)):
-            try:
-                return await self._run(steps, transaction=True)
-            except psycopg.errors.UniqueViolation as error:
-                raise AlreadyDone(str(error)) from None
-            except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
-                if not left:
-                    raise Unavailable("PostgreSQL: too much contention") from None
-            except _AWAY as error:
-                raise self._unavailable(error) from None
-        raise AssertionError
+            return await self._persist(storable_steps(steps), transaction=True, gives_up=gives_up)
 
     async def read(self, *steps: Step) -> list[list[Row]]:
-        try:
-            return await self._run(steps, transaction=False)
-        except _AWAY as error:
-            raise self._unavailable(error) from None
+        return await self._persist(steps, transaction=False)
+
+    async def _persist(self, steps: tuple[Step, ...], *, transaction: bool, gives_up: bool = False) -> list[list[Row]]:
+        """Run the steps, again after a lost race and, unless it gives up, after a wait for a lock."""
+        races, give_up_at = 0, time.monotonic() + (0 if gives_up else LOCK_SECONDS)
+        while True:
+            try:
+                return await self._run(steps, transaction=transaction)
+            except Exception as raised:
+                error = real_error(raised)
+                if isinstance(error, psycopg.errors.SerializationFailure | psycopg.errors.DeadlockDetected):
+                    if (races := races + 1) == TRIES:
+                        raise Unavailable("PostgreSQL: too much contention") from None
+                elif not isinstance(error, psycopg.errors.LockNotAvailable) or time.monotonic() > give_up_at:
+                    self._look_after_connections(error)
+                    raise translated(error, writing=transaction) from None
 
     async def migrate(self) -> list[str]:
+        give_up_at = time.monotonic() + MIGRATION_SECONDS
+        while True:
+            try:
+                return await self._migrate()
+            except psycopg.errors.LockNotAvailable as error:
+                if time.monotonic() > give_up_at:
+                    raise translated(error, writing=True) from None
+                log.get().warning("migration waits for a table that is in use")
+                await asyncio.sleep(random.uniform(0.5, 1.5))
+            except Exception as error:
+                raise translated(error, writing=True) from None
+
+    async def _migrate(self) -> list[str]:
         done = []
-        try:
-            async with self._pool.connection() as connection, connection.transaction():
-                await connection.execute("SELECT pg_advisory_xact_lock($1)", [_LOCK])
-                await connection.execute(LEDGER)
-                applied = await _applied(connection)
-                for migration in migrations("postgres"):
-                    if migration.name in applied:
-                        continue
-                    for statement in migration.statements:
-                        await connection.execute(statement.encode())
-                    await connection.execute("INSERT INTO migrations VALUES ($1, $2)", [migration.name, now_ms()])
-                    done.append(migration.name)
-        except _LOST as error:
-            raise _unavailable(error) from None
+        async with self._pool.connection() as connection, connection.transaction():
+            await connection.execute(_setting(_MIGRATING, local=True))
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", [_LOCK])
+            await connection.execute(_setting(_MIGRATION_LOCK, local=True))
+            await connection.execute(LEDGER)
+            applied = await _applied(connection)
+            for migration in migrations("postgres"):
+                if migration.name in applied:
+                    continue
+                for statement in migration.statements:
+                    await connection.execute(statement.encode())
+                await connection.execute("INSERT INTO migrations VALUES ($1, $2)", [migration.name, now_ms()])
+                done.append(migration.name)
         return done
 
     async def pending_migrations(self) -> list[str]:
         try:
             async with self._pool.connection() as connection:
                 applied = await _applied(connection)
-        except _LOST as error:
-            raise _unavailable(error) from None
+        except Exception as error:
+            raise translated(error, writing=False) from None
         return [m.name for m in migrations("postgres") if m.name not in applied]
 
     async def close(self) -> None:
@@ -129,25 +161,61 @@ class Postgres:
             self._checking.cancel()
         await self._pool.close(timeout=2)
 
-    def _unavailable(self, error: Exception) -> Unavailable:
+    def _look_after_connections(self, error: BaseException) -> None:
         """Where one connection was lost, the others probably were: look now, so that no call has to find out for each."""
-        if isinstance(error, _LOST) and (self._checking is None or self._checking.done()):
-            self._checking = asyncio.create_task(self._check())
-        return _unavailable(error)
+        if passes(error, writing=False) and (self._checking is None or self._checking.done()):
+            self._checking = asyncio.create_task(self._renew() if reconnects(error) else self._check())
 
     async def _check(self) -> None:
         with suppress(Exception):
             await self._pool.check()
 
+    async def _renew(self) -> None:
+        with suppress(Exception):
+            await self._pool.drain()
+        await asyncio.sleep(RECONNECT_SECONDS)
+
     async def _run(self, steps: tuple[Step, ...], *, transaction: bool) -> list[list[Row]]:
         queries = _queries(steps) if transaction else [_queries((step,))[0] for step in steps]
         async with asyncio.timeout(CALL_SECONDS), self._pool.connection() as connection:
-            if len(queries) == 1:
+            if connection.pooled:
+                cursors = await _pooled(connection, queries)
+            elif len(queries) == 1:
                 cursors = [await connection.execute(*queries[0])]
             else:
                 async with connection.pipeline(), connection.transaction() if transaction else nullcontext():
                     cursors = [await connection.execute(*query) for query in queries]
             return await _results(steps, cursors)
+
+
+async def _pooled(connection: Connection, queries: list[tuple[bytes, list[Any]]]) -> list[psycopg.AsyncCursor[Row]]:
+    """Run a call through a pooler: a round trip for each statement and three more.
+
+    No pipeline: the driver may end one with a flush request, and the pooler then keeps a server connection for a client
+    that has nothing more to say.
+    """
+    async with connection.transaction():
+        await connection.execute(_setting(_OPTIONS, local=True))
+        return [await connection.execute(*query) for query in queries]
+
+
+def behind_pooler(connection: psycopg.AsyncConnection[Any], server_pid: int) -> bool:
+    """Whether a pooler answered: it tells clients a process id of its own making. `server_pid` is pg_backend_pid()."""
+    return connection.info.backend_pid != server_pid
+
+
+async def _configure(connection: Connection) -> None:
+    """Give a new connection our settings, unless a pooler is in between: then they would stay with another's session."""
+    settings = _setting(_OPTIONS, local=False) + b" WHERE pg_backend_pid() = $1"
+    connection.pooled = not await (await connection.execute(settings, [connection.info.backend_pid])).fetchall()
+    if connection.pooled:
+        connection.prepare_threshold = None
+
+
+def _setting(options: Mapping[str, str], *, local: bool) -> bytes:
+    """A query that makes these settings, for a transaction or for the session."""
+    settings = (f"set_config('{name}', '{value}', {local})" for name, value in options.items())
+    return f"SELECT {', '.join(settings)}".encode()
 
 
 @value
@@ -228,9 +296,3 @@ def _check(url: str) -> None:
         port = "none"
     if port is not None and not all(number.isdigit() for number in str(port).split(",") if number):
         raise ConfigurationError("DATABASE_URL cannot be read; escape special characters in it") from None
-
-
-def _unavailable(error: Exception) -> Unavailable:
-    if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
-        return Unavailable("PostgreSQL: the schema is not up to date; run `keyturn migrate`")
-    return Unavailable(f"PostgreSQL: {type(error).__name__}")

@@ -1,27 +1,31 @@
 """Search in what was said: an index beside the transcript, and the words of those who may ask.
 
-No commit waits for the index. The housekeeper brings it up to date session by session: `sessions.searched` says how far,
-and moves in the transaction that adds the rows, so each is added once, whoever crashes and however many housekeepers run.
+No commit waits for the index. The housekeeper brings it up to date, some sessions per commit: `sessions.searched` says how
+far, and moves in the transaction that adds the rows, so each is added once, whoever crashes and however many housekeepers
+run. On PostgreSQL an indexer claims the sessions' rows; one that finds them claimed goes on with others.
 What is not indexed yet is searched as it is. A row that was undone or deleted since is not found: the transcript decides.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+
+import orjson
 
 from shared.errors import AlreadyDone
 from shared.store.candidates import candidates
-from shared.store.database import Database, Row, Step, step
+from shared.store.database import Database, Row, step
 from shared.store.grams import folded, grams_for, grams_of, owner_gram
 from shared.value import value
 
+SESSIONS_DUE = 256  # that one look chooses from, at random: two housekeepers then rarely choose the same
 SESSIONS_AT_ONCE = 32  # that one look indexes
-SESSIONS_PER_COMMIT = 8  # SQLite: turns wait for its one writer meanwhile
-WRITES_AT_ONCE = 4  # PostgreSQL: the pool is the turns' first
-ROWS_AT_ONCE = 200  # of one session: nobody waits long for SQLite's one writer
+SESSIONS_PER_COMMIT = {"sqlite": 8, "postgres": 32}  # SQLite: turns wait for its one writer meanwhile
+ROWS_AT_ONCE = 200  # per commit: turns of the same sessions wait for it on PostgreSQL, all turns on SQLite
 TAIL = 2000  # rows not indexed yet that one search reads
 TERMS = 8
 BEFORE, AFTER = 40, 100  # characters of a snippet
@@ -49,10 +53,20 @@ class Found:
     complete: bool = True  # False: older rows are not indexed yet, or the words are too common to look at all
 
 
+@value
+class _Span:
+    """Rows of a session that one commit indexes: those after `after`, up to `upto`."""
+
+    id: str
+    owner: str
+    after: int
+    upto: int
+    more: bool  # the session has further rows
+
+
 class Search:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._writes = asyncio.Semaphore(WRITES_AT_ONCE if database.dialect == "postgres" else SESSIONS_PER_COMMIT)
 
     async def find(
         self, words: str, owner: str | None, limit: int = 10, only: Callable[[str], bool] = lambda _: True
@@ -77,29 +91,31 @@ class Search:
         return Found(tuple(hits[:limit]), complete)
 
     async def index(self) -> bool:
-        """Index the next sessions that have rows which cannot be found yet; whether there are more."""
-        [due] = await self._database.read(step("search_due", limit=SESSIONS_AT_ONCE))
-        await asyncio.gather(*map(self._index, due))
-        long = any(session["message_count"] - session["searched"] > ROWS_AT_ONCE for session in due)
-        return long or len(due) == SESSIONS_AT_ONCE
+        """Index some of the sessions that have rows which cannot be found yet; whether there are more."""
+        [due] = await self._database.read(step("search_due", limit=SESSIONS_DUE))
+        chosen = [_span(session) for session in random.sample(due, min(len(due), SESSIONS_AT_ONCE))]
+        for spans in _portions(chosen, SESSIONS_PER_COMMIT[self._database.dialect]):
+            await self._index(spans)
+        return len(due) > len(chosen) or any(span.more for span in chosen)
 
-    async def _index(self, session: Row) -> None:
-        id, after = session["id"], session["searched"]
-        upto = min(session["message_count"], after + ROWS_AT_ONCE)
-        async with self._writes:
-            [rows] = await self._database.read(step("search_texts", session_id=id, after=after, upto=upto))
-            owner = owner_gram(session["owner"])
-            grams = [" ".join((owner, *grams_of(row["text"]))) for row in rows]
-            steps = self._added(session, [row["n"] for row in rows], grams) if rows else []
-            with suppress(AlreadyDone):  # another housekeeper was faster
-                await self._database.write(*steps, step("search_moved", session_id=id, after=after, upto=upto))
-
-    def _added(self, session: Row, numbers: list[int], grams: list[str]) -> list[Step]:
+    async def _index(self, spans: Sequence[_Span]) -> None:
+        sessions = orjson.dumps([{"id": span.id, "after": span.after, "upto": span.upto} for span in spans]).decode()
+        [texts] = await self._database.read(step("search_texts", sessions=sessions))
+        owners = {span.id: span.owner for span in spans}
+        rows = [_row(owners[row["session_id"]], **row) for row in texts]
         if self._database.dialect == "postgres":
-            about = {"session_id": session["id"], "owner": session["owner"]}
-            return [step("search_rows_postgres", numbers=numbers, grams=grams, **about)]
-        rows = [{"session_id": session["id"], "n": n, "grams": text} for n, text in zip(numbers, grams, strict=True)]
-        return [step(name, **row) for row in rows for name in ("search_row", "search_row_grams")]
+            columns = {name: [row[name] for row in rows] for name in ("session_id", "n", "grams")}
+            await self._database.write(step("search_index_postgres", sessions=sessions, **columns))
+        else:
+            await asyncio.gather(*(self._index_by_sqlite(span, rows) for span in spans))
+
+    async def _index_by_sqlite(self, span: _Span, rows: Sequence[Row]) -> None:
+        mine = [row for row in rows if row["session_id"] == span.id]
+        steps = [step(name, upto=span.upto, **row) for row in mine for name in ("search_row", "search_row_grams")]
+        with suppress(AlreadyDone):  # another housekeeper was faster
+            # Moving comes first and locks the session: one that is deleted meanwhile gets no rows.
+            moved = step("search_moved", session_id=span.id, after=span.after, upto=span.upto)
+            await self._database.write(moved, *steps)
 
     async def _tail(self, owner: str | None) -> tuple[list[Row], bool]:
         [rows] = await self._database.read(
@@ -124,6 +140,35 @@ class Search:
                 shown = snippet(row["text"], terms)
             about = (row["session_key"], row["title"], row["updated_at"], row["n"], row["role"], row["created_at"])
             sessions[id] = Hit(id, *about, shown, count)
+
+
+def row_grams(owner: str, text: str) -> str:
+    """What a row of an owner's session is found by, as the index keeps it."""
+    return " ".join((owner_gram(owner), *grams_of(text)))
+
+
+def _span(session: Row) -> _Span:
+    after, count = session["searched"], session["message_count"]
+    upto = min(count, after + ROWS_AT_ONCE)
+    return _Span(session["id"], session["owner"], after, upto, more=upto < count)
+
+
+def _portions(spans: Sequence[_Span], sessions: int) -> Iterator[list[_Span]]:
+    """What goes into one commit: so many sessions and ROWS_AT_ONCE rows at most."""
+    portion, rows = list[_Span](), 0
+    for span in spans:
+        if portion and (len(portion) == sessions or rows + span.upto - span.after > ROWS_AT_ONCE):
+            yield portion
+            portion, rows = [], 0
+        portion.append(span)
+        rows += span.upto - span.after
+    if portion:
+        yield portion
+
+
+def _row(owner: str, session_id: str, n: int, text: str) -> Row:
+    """A row as the index has it."""
+    return {"session_id": session_id, "n": n, "grams": row_grams(owner, text)}
 
 
 def snippet(text: str, terms: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from shared import log
 from shared.clock import now_ms
 from shared.errors import AlreadyDone, Unavailable
 from shared.store.database import Row, Step, storable_steps
@@ -31,6 +32,24 @@ MAPPED_BYTES = 1 << 30  # read without a copy: among a million sessions, hardly 
 CHECKPOINT_PAGES = 4000  # of log before it is copied back: a page that changes often is copied once for many changes
 BUSY_SECONDS = 30.0  # how long another process may keep the file before calls fail
 LINGER_SECONDS = 0.005  # how long what may wait for company does
+# An outage: these pass by themselves, or when somebody gives the file room and rights. Any other error would come again
+# with the same statement.
+_PASSING = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_NOTADB,
+)
+_EXISTS = (
+    sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+    sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+    sqlite3.SQLITE_CONSTRAINT_ROWID,
+)
 
 
 class Sqlite:
@@ -42,7 +61,8 @@ class Sqlite:
         self._writer = _Thread("sqlite-writer", self._connect, transactional=True)
         self._reader = _Thread("sqlite-reader", self._connect, transactional=False)
 
-    async def write(self, *steps: Step, may_wait: bool = False) -> list[list[Row]]:
+    async def write(self, *steps: Step, may_wait: bool = False, gives_up: bool = False) -> list[list[Row]]:
+        # Nobody gives up early: SQLite locks the file, not a row, so a write without the others would wait as long.
         try:
             return await self._writer.run(steps, may_wait)
         except UnicodeEncodeError:
@@ -56,10 +76,17 @@ class Sqlite:
 
     async def pending_migrations(self) -> list[str]:
         def look() -> list[str]:
+            if not self._path.exists():  # looking makes no file
+                return [m.name for m in migrations("sqlite")]
             with contextlib.closing(self._connect()) as connection:
-                return [m.name for m in migrations("sqlite") if m.name not in _applied(connection)]
+                return _pending(connection)
 
         return await asyncio.to_thread(look)
+
+    async def vacuum(self) -> None:
+        """Write the file anew, so that nothing deleted is left in its unused space or its log. Nobody else can write
+        meanwhile; Unavailable while somebody reads all the time."""
+        await asyncio.to_thread(self._vacuum)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._writer.close)
@@ -75,6 +102,16 @@ class Sqlite:
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
         return connection
+
+    def _vacuum(self) -> None:
+        with contextlib.closing(self._connect()) as connection:
+            try:
+                _patiently(connection, "VACUUM")
+                connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+                if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()["busy"]:
+                    raise Unavailable("SQLite: the log is being read, and still holds what was deleted")
+            except sqlite3.OperationalError as error:
+                raise _translated(error, connection) from None
 
     def _migrate(self) -> list[str]:
         done = []
@@ -129,9 +166,11 @@ class _Thread:
             try:
                 connection = connection or self._connect()
                 self._run_batch(connection, calls)
-            except sqlite3.Error as error:
+            except Exception as error:  # opening the file, BEGIN, COMMIT, or an outage: no single call's doing
+                if not isinstance(error, sqlite3.Error):
+                    log.get().error("SQLite: unexpected error", thread=self._thread.name, exc_info=True)
                 for call in calls:
-                    call.fail(_translated(error))
+                    call.fail(Unavailable(f"SQLite: {error}"))
                 with contextlib.suppress(sqlite3.Error):
                     if connection is not None:
                         connection.close()
@@ -164,7 +203,7 @@ class _Thread:
         _begin(connection)
         try:
             if not all(call.attempt(connection) for call in calls):
-                connection.execute("ROLLBACK")
+                _roll_back(connection)
                 if len(calls) == 1:
                     return
                 _begin(connection)
@@ -172,9 +211,13 @@ class _Thread:
                     _attempt_alone(connection, call)
             connection.execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            _roll_back(connection)
             raise
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:  # SQLite may have done it by itself
+        connection.execute("ROLLBACK")
 
 
 def _attempt_alone(connection: sqlite3.Connection, call: _Call) -> None:
@@ -198,19 +241,17 @@ class _Call:
 
     def attempt(self, connection: sqlite3.Connection) -> bool:
         self.error = None
+        cursor = connection.cursor()
         try:
             self.result = []
             for number, s in enumerate(self.steps):
-                cursor = connection.execute(s.statement.sqlite, s.values)
+                cursor.execute(s.statement.sqlite, s.values)
                 self.result.append(cursor.fetchall() if number >= self.answers_from else [])
-        except sqlite3.IntegrityError as error:
-            self.error = _translated(error)
-        except sqlite3.OperationalError as error:
-            if connection.in_transaction and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
-                raise  # a full disk or a lost file concerns the whole batch; a wrong statement only its caller
-            self.error = _translated(error)
-        except Exception as error:  # values that cannot be bound: the caller's, and no reason for the thread to end
-            self.error = error
+        except Exception as error:
+            cursor.close()  # a statement that was left half read would keep the others from committing
+            if _passes(error) and connection.in_transaction:
+                raise  # a full disk or a lost file concerns the whole batch; any other error only its caller
+            self.error = _translated(error, connection)
         return self.error is None
 
     def fail(self, error: BaseException) -> None:
@@ -261,6 +302,11 @@ def _patiently(connection: sqlite3.Connection, statement: str) -> None:
         time.sleep(random.uniform(0.0001, 0.0008))
 
 
+def _pending(connection: sqlite3.Connection) -> list[str]:
+    applied = _applied(connection)
+    return [migration.name for migration in migrations("sqlite") if migration.name not in applied]
+
+
 def _applied(connection: sqlite3.Connection) -> set[str]:
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchall():
         return set()
@@ -271,7 +317,24 @@ def _row(cursor: sqlite3.Cursor, values: tuple[object, ...]) -> Row:
     return {column[0]: value for column, value in zip(cursor.description, values, strict=True)}
 
 
-def _translated(error: sqlite3.Error) -> Exception:
-    if isinstance(error, sqlite3.IntegrityError):
+def _code(error: Exception) -> int | None:
+    """SQLite's own code. Errors that Python raises have none, not even those of its sqlite3 module."""
+    return getattr(error, "sqlite_errorcode", None)
+
+
+def _passes(error: Exception) -> bool:
+    """Whether it is an outage. Python raises MemoryError for SQLITE_NOMEM."""
+    code = _code(error)
+    return isinstance(error, MemoryError) or (code is not None and code & 0xFF in _PASSING)
+
+
+def _translated(error: Exception, connection: sqlite3.Connection) -> Exception:
+    """The error that the caller gets: AlreadyDone, Unavailable, or the error itself where it is no outage."""
+    if _code(error) in _EXISTS:
         return AlreadyDone(str(error))
-    return Unavailable(f"SQLite: {error}")
+    if _passes(error):
+        return Unavailable(f"SQLite: {error}")
+    # SQLite has no code of its own for a missing table or column.
+    if _code(error) == sqlite3.SQLITE_ERROR and _pending(connection):
+        return Unavailable("SQLite: the schema is not up to date; run `keyturn migrate`")
+    return error

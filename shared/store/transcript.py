@@ -12,16 +12,17 @@ from shared.value import value
 from shared.window import Window, read_entry
 
 LATEST = 2**62  # a row number beyond all others
-_SAID = ("messages", "facts", "search", "dead", "inbox", "outbox")  # where words of a session are kept
 ROWS_AT_ONCE = 2000  # that are read to be summarised
 
 
 @value
 class Standing:
-    """What the database knows of an inbound: whether it has ended, and how many attempts failed."""
+    """What the database knows of an inbound: whether it has ended, how many attempts failed, and since when its provider
+    is away."""
 
     state: str
     attempts: int
+    outage_ms: int | None
 
 
 @value
@@ -42,7 +43,7 @@ class Transcript:
         left = self._windows.of(session_key)
         values = {"session_key": session_key, "id": inbound_id, "limit": self._window, "left_by": left.turn_id}
         [[row]] = await self._database.read(step("load", **values))
-        stands = Standing(row["state"], row["attempts"]) if row["state"] is not None else None
+        stands = Standing(row["state"], row["attempts"], row["outage_ms"]) if row["state"] is not None else None
         if row["session_id"] is None:
             return Session(first_session_id(session_key), 0, 0, 0, Window(None, self._window)), stands
         session = Session(
@@ -56,6 +57,23 @@ class Transcript:
             row["owner"],
         )
         return session, stands
+
+    async def bare(self, session_key: str) -> Session:
+        """The session of a key without its transcript and facts: enough to end mail in it, by the same compare-and-set."""
+        [rows] = await self._database.read(step("load_bare", session_key=session_key))
+        if not rows:
+            return Session(first_session_id(session_key), 0, 0, 0, Window(None, self._window), is_loaded=False)
+        row = rows[0]
+        return Session(
+            row["session_id"],
+            row["version"],
+            row["message_count"],
+            row["done_seq"],
+            Window(None, self._window),
+            row["updated_at"],
+            owner=row["owner"],
+            is_loaded=False,
+        )
 
     async def last_said(self, session_id: str) -> LastSaid | None:
         """The last thing that the user said, commands aside. None: nothing yet."""
@@ -90,13 +108,6 @@ class Transcript:
         """The end of a transcript, oldest first."""
         [rows] = await self._database.read(step("messages_of_session", session_id=session_id, limit=limit))
         return rows[::-1]
-
-    async def delete(self, session_id: str, version: int) -> bool:
-        """Remove a session and all that was said in it for good, unless it has moved on since it was looked at. Its key
-        then begins an empty one. Reads the whole journal: something for an operator, not for a turn."""
-        parts = (step(f"delete_{name}", session_id=session_id) for name in _SAID)
-        gone, *_ = await self._database.write(step("delete_session", session_id=session_id, version=version), *parts)
-        return bool(gone)
 
     async def turn(self, turn_id: str) -> Row | None:
         [rows] = await self._database.read(step("turn_by_id", turn_id=turn_id))

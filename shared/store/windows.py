@@ -11,7 +11,8 @@ from collections import OrderedDict
 from shared.value import value
 from shared.window import Window
 
-CHARACTERS = 8_000_000  # of what was said, in all that is kept
+BYTES = 32_000_000  # of memory for all that is kept: some 36,000 conversations of two short rows
+SESSION_BYTES = 350  # that a session takes beside its window, measured with tracemalloc
 
 
 @value
@@ -24,18 +25,20 @@ NOTHING = Left("", Window(None, 0))
 
 
 class Windows:
-    def __init__(self, characters: int = CHARACTERS) -> None:
-        self._most = characters
+    def __init__(self, most_bytes: int = BYTES) -> None:
+        self._most_bytes = most_bytes
         self._kept: OrderedDict[str, Left] = OrderedDict()  # by session key, the latest at the end
-        self._characters = 0
+        self._bytes = 0
 
     def of(self, session_key: str) -> Left:
         return self._kept.get(session_key, NOTHING)
 
     def keep(self, session_key: str, turn_id: str, window: Window) -> None:
         """Remember what this turn left, which did nothing to the session but add rows."""
-        self._characters += window.size - self._kept.pop(session_key, NOTHING).window.size
+        if (before := self._kept.pop(session_key, None)) is not None:
+            self._bytes -= SESSION_BYTES + before.window.size
         self._kept[session_key] = Left(turn_id, window)
-        while self._characters > self._most:
+        self._bytes += SESSION_BYTES + window.size
+        while self._bytes > self._most_bytes:
             _, oldest = self._kept.popitem(last=False)
-            self._characters -= oldest.window.size
+            self._bytes -= SESSION_BYTES + oldest.window.size

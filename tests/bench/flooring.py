@@ -24,7 +24,7 @@ from tests.bench.program import Meter
 AT_ONCE = 200
 _SOURCE = "return 1"
 EMPTY = Script("empty", _SOURCE, sha1(_SOURCE.encode(), usedforsecurity=False).hexdigest())
-ROW = {"kind": "bench", "session_key": None, "reason": "", "detail": "", "payload": "", "attempts": 0}
+ROW = {"kind": "bench", "session_key": None, "reason": "", "detail": "", "payload": "", "attempts": 0, "once": None}
 
 
 async def measure(messages: int, trips: int, commits: int) -> Sample:

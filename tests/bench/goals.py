@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.bench.board import Board
 from tests.bench.cases.ordered import ANSWERING, KEYTURN
+from tests.bench.cases.replies import ROOMS
 from tests.bench.peers import roster
 
 OURS = "Keyturn redis"
@@ -64,6 +65,13 @@ def _ratio(case: str, ours: str, others: Sequence[str], column: str = "rate") ->
 def _worst(case: str, variants: Sequence[str], column: str) -> Callable[[Board], float | None]:
     def figure(board: Board) -> float | None:
         return max((found for v in variants if (found := board.median(case, v, column)) is not None), default=None)
+
+    return figure
+
+
+def _least(case: str, column: str) -> Callable[[Board], float | None]:
+    def figure(board: Board) -> float | None:
+        return min((found for row in board.of(case) if (found := row.median(column)) is not None), default=None)
 
     return figure
 
@@ -146,6 +154,14 @@ GOALS = (
         True,
         "ms",
     ),
+    Goal(
+        4,
+        "replies while turns fill the worker, outbox to receipt, p95",
+        50,
+        _worst("replies", list(ROOMS), "p95_ms"),
+        True,
+        "ms",
+    ),
     Goal(5, "1,000 turns of 1 s", 1.8, _figure("waiting", "1,000 turns", "seconds"), True, "s"),
     Goal(5, "1,000 turns of 1 s, memory", 150, _figure("waiting", "1,000 turns", "peak_mb"), True, "MB"),
     Goal(5, "5,000 turns of 1 s", 6, _figure("waiting", "5,000 turns", "seconds"), True, "s"),
@@ -175,6 +191,7 @@ GOALS = (
     Goal(6, "search among 1,000,000 messages, the slowest p99", 100, _worst("search", _SEARCHES, "p99_ms"), True, "ms"),
     Goal(7, "scale: 2 processes ÷ 1, PostgreSQL, CPU accounted", 1.7, _scaled("journal PostgreSQL", 2)),
     Goal(7, "scale: 2 processes ÷ 1, redis, CPU accounted", 1.7, _scaled("redis", 2)),
+    Goal(7, "sharing: 2 workers, the lesser one's part", 1 / 3, _least("sharing", "least_share"), unit=""),
     Goal(7, "backlog: a fresh key's wait, p95", 1, _figure("backlog", "Keyturn journal SQLite", "p95_s"), True, "s"),
 )
 # Shown beside the goals, judged by nobody.

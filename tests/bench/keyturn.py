@@ -21,11 +21,12 @@ from shared.settings import Settings
 from tests.bench.agent import SILENT_VARIABLE, SLEEP_VARIABLE
 from tests.bench.drain import Contest, Drained, drain
 from tests.bench.ground import Ground, environment
-from tests.bench.record import Watch
+from tests.bench.record import STAGGER_VARIABLE, Watch
 
 AT_ONCE = 256
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-WORK = (sys.executable, "-m", "tests.bench.working", "work", "--only", "turns")
+WORK_ALL = (sys.executable, "-m", "tests.bench.working", "work")
+WORK = (*WORK_ALL, "--only", "turns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +82,21 @@ class Deployment:
         processes: int = 1,
         seconds: float = 0,
         silent: bool = False,
+        stagger_seconds: float = 0,
         options: tuple[str, ...] = (),
         meanwhile: Callable[[Watch], None] | None = None,
     ) -> Drained:
-        """Let workers drain what waits. `seconds` is how long each turn sleeps; a silent one answers nothing."""
+        """Let workers drain what waits. `seconds` is how long each turn sleeps; a silent one answers nothing. Each worker
+        begins `stagger_seconds` after the one before."""
         contest = Contest(
             command=(*WORK, *options),
-            env=self.environment(**{SLEEP_VARIABLE: str(seconds), SILENT_VARIABLE: str(int(silent))}),
+            env=self.environment(
+                **{
+                    SLEEP_VARIABLE: str(seconds),
+                    SILENT_VARIABLE: str(int(silent)),
+                    STAGGER_VARIABLE: str(stagger_seconds),
+                }
+            ),
             messages=messages,
             processes=processes,
             idle=self.idle,

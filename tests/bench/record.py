@@ -19,6 +19,7 @@ from pathlib import Path
 WIDTH = 41
 MOST_LINES = 250_000
 VARIABLE = "BENCH_RECORD"  # no KEYTURN_ name: those are settings, and unknown ones are refused
+STAGGER_VARIABLE = "BENCH_STAGGER_SECONDS"  # how much later than the one before each worker begins
 _COUNT = struct.Struct("<Q")
 
 
@@ -71,6 +72,8 @@ def wait_for_sign() -> None:
     _file(path, "ready", str(os.getpid())).touch()
     while not _file(path, "go", "now").exists():
         time.sleep(0.001)
+    standing = sorted(path.parent.glob(f"{path.name}.ready.*"))
+    time.sleep(float(os.environ.get(STAGGER_VARIABLE, "0")) * standing.index(_file(path, "ready", str(os.getpid()))))
 
 
 class Watch:
@@ -88,6 +91,10 @@ class Watch:
 
     def jobs(self) -> int:
         return sum(_count(path) for path in self._files("jobs"))
+
+    def by_process(self) -> list[int]:
+        """How many jobs each of the processes did."""
+        return [_count(path) for path in self._files("jobs")]
 
     def retries(self) -> int:
         return sum(_count(path) for path in self._files("retries"))

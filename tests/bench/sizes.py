@@ -17,6 +17,8 @@ class Sizes:
     rates: tuple[int, ...]  # messages per second
     rate_seconds: float
     waiting: tuple[int, ...]
+    busy_chats: int  # whose turns fill a worker while replies leave
+    shared_keys: int  # for two workers
     histories: tuple[int, ...]
     sessions: tuple[int, ...]
     lengths: tuple[int, int]  # of pasts, for loading
@@ -39,6 +41,8 @@ FULL = Sizes(
     rates=(50, 200),
     rate_seconds=15,
     waiting=(1000, 5000),
+    busy_chats=600,
+    shared_keys=500,
     histories=(10, 1000, 2000, 100_000),
     sessions=(100, 10_000, 1_000_000),
     lengths=(100, 100_000),
@@ -60,6 +64,8 @@ QUICK = Sizes(
     rates=(50, 200),
     rate_seconds=3,
     waiting=(200, 1000),
+    busy_chats=200,
+    shared_keys=500,
     histories=(10, 1000, 2000),
     sessions=(100, 10_000),
     lengths=(100, 2000),
@@ -81,6 +87,8 @@ TINY = Sizes(
     rates=(20,),
     rate_seconds=0.5,
     waiting=(3,),
+    busy_chats=4,
+    shared_keys=6,
     histories=(2, 10),
     sessions=(2, 10),
     lengths=(2, 10),

@@ -23,6 +23,7 @@ HEADINGS = {
     "seconds": "s",
     "ms": "ms/msg",
     "p50_ms": "p50 ms",
+    "p95_ms": "p95 ms",
     "p99_ms": "p99 ms",
     "max_ms": "max ms",
     "index_ms": "to index ms/msg",
@@ -32,6 +33,7 @@ HEADINGS = {
     "p95_s": "p95 s",
     "max_s": "max s",
     "newcomers": "newcomers",
+    "least_share": "least share",
 }
 
 

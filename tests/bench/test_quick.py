@@ -27,7 +27,7 @@ def a_board(**rates: float) -> Board:
 
 
 def test_the_smallest_form_measures_every_contestant_of_ours(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    cases = ("ordered", "accept", "latency", "history")
+    cases = ("ordered", "accept", "latency", "history", "replies", "sharing")
     chosen = [word for case in cases for word in ("--only", case)]
     written = ["--json", str(tmp_path / "bench.json"), "--chart", str(tmp_path / "bench.svg")]
     assert main(["--tiny", "--no-peers", "--no-postgres", *chosen, *written]) == 0, capfd.readouterr()

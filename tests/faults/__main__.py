@@ -43,6 +43,8 @@ LONG = Trial(
     housekeepers=3,
     mishaps=MISHAPS,
     mishap_share=0.002,
+    flood=2_000,
+    flood_keys=100,
     lease_seconds=1.5,
     faults=Faults(
         kills=1000,
@@ -53,8 +55,19 @@ LONG = Trial(
         restarts=50,
         tail_cuts=(1.0, 10.0, 1.0, 10.0),
         failovers=20,
+        demotions=10,
+        silences=20,
+        full=(5.0, 20.0),
+        read_only=(5.0, 20.0),
+        servers=3,
+        servers_away=(5.0, 20.0),
+        reshapes=5,
         network=40,
         outages=(60.0,),
+        blinks=20,
+        read_only_databases=(5.0, 20.0),
+        locks=(2.0, 5.0, 10.0),
+        providers_away=(5.0, 30.0),
         full_disks=(10.0,),
         storms=10,
         clock_steps=20,
@@ -83,12 +96,30 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cuts", type=float, nargs="*", default=[], help="of the append-only file, in seconds")
     parser.add_argument("--failovers", type=int, default=0, help="to a replica that misses the latest writes")
     parser.add_argument("--network", type=int, default=0, help="delays, black holes, half-open connections, cuts")
+    parser.add_argument("--demotions", type=int, default=0, help="of Redis' primary, without cutting a connection")
+    parser.add_argument(
+        "--silences", type=int, default=0, help="connections to Redis that never deliver anything again"
+    )
+    parser.add_argument("--full", type=float, nargs="*", default=[], help="Redis out of memory, in seconds")
+    parser.add_argument("--read-only", type=float, nargs="*", default=[], help="Redis without writes, in seconds")
+    parser.add_argument("--servers", type=int, default=1, help="Redis servers that share the keys")
+    parser.add_argument("--servers-away", type=float, nargs="*", default=[], help="one of several, in seconds")
+    parser.add_argument(
+        "--reshapes", type=int, default=0, help="changes of PARTITIONS and of the list of Redis servers"
+    )
     parser.add_argument("--outages", type=float, nargs="*", default=[], help="of the database, in seconds")
+    parser.add_argument("--blinks", type=int, default=0, help="of the database, a fifth of a second each")
+    parser.add_argument(
+        "--read-only-databases", type=float, nargs="*", default=[], help="PostgreSQL without writes, in seconds"
+    )
+    parser.add_argument("--locks", type=float, nargs="*", default=[], help="of the rows of many sessions, in seconds")
+    parser.add_argument("--providers-away", type=float, nargs="*", default=[], help="the model's, in seconds")
     parser.add_argument("--full-disks", type=float, nargs="*", default=[], help="in seconds")
     parser.add_argument("--storms", type=int, default=0, help="the platform answers 429")
     parser.add_argument("--clock-steps", type=int, default=0)
     parser.add_argument("--mishaps", type=float, default=0.0, help="share of messages that hang or crash at first")
     parser.add_argument("--poison", type=float, default=0.0, help="share of messages whose turn always fails")
+    parser.add_argument("--flood", type=int, default=500, help="commands with hostile arguments, to chats of their own")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--receivers", type=int, default=2)
     parser.add_argument("--housekeepers", type=int, default=2)
@@ -115,8 +146,19 @@ def short_form(given: argparse.Namespace) -> Trial:
         restarts=given.restarts,
         tail_cuts=tuple(given.cuts),
         failovers=given.failovers,
+        demotions=given.demotions,
+        silences=given.silences,
+        full=tuple(given.full),
+        read_only=tuple(given.read_only),
+        servers=given.servers,
+        servers_away=tuple(given.servers_away),
+        reshapes=given.reshapes,
         network=given.network,
         outages=tuple(given.outages),
+        blinks=given.blinks,
+        read_only_databases=tuple(given.read_only_databases),
+        locks=tuple(given.locks),
+        providers_away=tuple(given.providers_away),
         full_disks=tuple(given.full_disks),
         storms=given.storms,
         clock_steps=given.clock_steps,
@@ -136,6 +178,7 @@ def short_form(given: argparse.Namespace) -> Trial:
         poison_share=given.poison,
         mishaps=MISHAPS if given.mishaps else (),
         mishap_share=given.mishaps,
+        flood=given.flood,
         idempotent=given.platform == "idempotent",
         lease_seconds=given.lease,
         settings={"turn_timeout_seconds": 2.0} if given.poison else {},
@@ -188,6 +231,7 @@ def scaled(trial: Trial, scale: float) -> Trial:
         trial,
         messages=some(trial.messages),
         keys=some(trial.keys),
+        flood=some(trial.flood),
         seconds=trial.seconds * scale,
         quiet_seconds=trial.quiet_seconds * scale,
         faults=replace(
@@ -198,11 +242,21 @@ def scaled(trial: Trial, scale: float) -> Trial:
             flushes=some(faults.flushes),
             restarts=some(faults.restarts),
             failovers=some(faults.failovers),
+            demotions=some(faults.demotions),
+            silences=some(faults.silences),
+            reshapes=some(faults.reshapes),
+            full=tuple(length * shrink for length in faults.full),
+            read_only=tuple(length * shrink for length in faults.read_only),
+            servers_away=tuple(length * shrink for length in faults.servers_away),
             network=some(faults.network),
             storms=some(faults.storms),
             clock_steps=some(faults.clock_steps),
             tail_cuts=faults.tail_cuts if scale >= 1 else tuple(sorted(set(faults.tail_cuts))),
             outages=tuple(length * shrink for length in faults.outages),
+            blinks=some(faults.blinks),
+            read_only_databases=tuple(length * shrink for length in faults.read_only_databases),
+            locks=tuple(length * shrink for length in faults.locks),
+            providers_away=tuple(length * shrink for length in faults.providers_away),
             full_disks=tuple(max(2.0, length * shrink) for length in faults.full_disks),
         ),
     )

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise
 
 from tests.faults.evidence import Evidence, Row
+from tests.faults.recovery import reply_seconds
 from tests.support.platform import Callback
 from tests.support.scripted import Noted, Script
 
 Check = Callable[[Evidence], Iterator[str]]
+REPLY_SECONDS = 120.0  # on a machine that is busy with other things too, and where several workers die with the reply
 NOTICES = 1  # parts that tell a chat of a dead letter
 
 
@@ -27,13 +29,18 @@ def lost(evidence: Evidence) -> Iterator[str]:
 
 def doubled(evidence: Evidence) -> Iterator[str]:
     """No message has two user rows or two dead letters, and nothing is there that nobody sent."""
-    users = Counter(row["inbound_id"] for row in evidence.messages if row["role"] == "user")
+    spoken = [row for row in evidence.messages if row["role"] == "user"]
+    users = Counter(row["inbound_id"] for row in spoken if row["inbound_id"] not in evidence.flood)
+    copied = Counter((row["inbound_id"], row["session_id"]) for row in spoken)  # /branch copies rows to other sessions
     buried = Counter(row["ref"] for row in evidence.dead if row["kind"] == "inbound")
     for id, count in (users + buried).items():
         if count > 1:
             yield f"{id}: {users[id]} user rows, {buried[id]} dead letters"
+    for (id, session), count in copied.items():
+        if count > 1:
+            yield f"{id}: {count} user rows in {session}"
     for row in evidence.inbox:
-        if row["id"] not in evidence.accepted:
+        if row["id"] not in evidence.accepted and row["id"] not in evidence.flood:
             yield f"{row['id']}: in the journal, and nobody sent it"
 
 
@@ -54,6 +61,8 @@ def overlapping_in_effect(evidence: Evidence) -> Iterator[str]:
     """Each version of a session was made by one commit, and each commit ended one message."""
     commits = {key: list(rows) for key, rows in groupby(evidence.turns, key=lambda row: row["session_key"])}
     for session in evidence.sessions:
+        if evidence.of_flood(session):
+            continue
         versions = [row["version"] for row in commits.get(session["session_key"], [])]
         if versions != list(range(1, session["version"] + 1)):
             yield f"{session['session_key']}: version {session['version']}, commits {versions[:50]}"
@@ -67,10 +76,14 @@ def overlapping_in_effect(evidence: Evidence) -> Iterator[str]:
 
 def torn_turns(evidence: Evidence) -> Iterator[str]:
     """A turn's rows stand together, user row first, exactly those that the agent gave; numbers have no gaps."""
-    counts = {session["id"]: session["message_count"] for session in evidence.sessions}
+    counts = {
+        session["id"]: session["message_count"] for session in evidence.sessions if not evidence.of_flood(session)
+    }
     seen: set[str] = set()
     for session, found in groupby(evidence.messages, key=lambda row: row["session_id"]):
         rows = list(found)
+        if session not in counts:
+            continue
         if [row["n"] for row in rows] != list(range(1, counts[session] + 1)):
             yield f"{session}: {counts[session]} rows said, numbers {[row['n'] for row in rows][:50]}"
         for turn_id, grouped in groupby(rows, key=lambda row: row["turn_id"]):
@@ -109,6 +122,9 @@ def outbox_rows(evidence: Evidence) -> Iterator[str]:
         if row["state"] != "sent":
             yield f"{row['idempotency_key']}: {row['state']}"
     for turn in evidence.turns:
+        if evidence.of_flood(turn):
+            rows.pop(turn["id"], None)
+            continue
         parts = len(Script.read(texts[turn["id"]]).replies) if turn["id"] in texts else NOTICES
         ordinals = sorted(row["ordinal"] for row in rows.pop(turn["id"], []))
         if ordinals != list(range(1, parts + 1)):
@@ -151,12 +167,36 @@ def dead_letters(evidence: Evidence) -> Iterator[str]:
         yield f"{evidence.accepted[id].event_id}: {word} and yet not set aside"
 
 
+def commands(evidence: Evidence) -> Iterator[str]:
+    """Every command, whatever its arguments, is answered or was stopped by its user, and what is behind it is answered."""
+    inbox = {row["id"]: row for row in evidence.inbox}
+    replies = Counter(row["turn_id"] for row in evidence.outbox)
+    for id, message in evidence.flood.items():
+        row = inbox.get(id, {"state": "absent", "reason": None, "turn_id": None})
+        stopped = row["state"] == "superseded" and row["reason"] == "stopped"
+        if not stopped and not (row["state"] == "answered" and replies[row["turn_id"]]):
+            yield f"{message.event_id} {message.text[:60]!r}: {row['state']} ({row['reason']}), {replies[row['turn_id']]} parts"
+
+
+def slow_replies(evidence: Evidence) -> Iterator[str]:
+    """A reply arrives soon after its turn has ended: two minutes at most, not counting the time when a server was away."""
+    for id, seconds in reply_seconds(evidence).items():
+        if seconds > REPLY_SECONDS:
+            yield f"{id}: {seconds:.1f} s"
+
+
 def left_in_redis(evidence: Evidence) -> Iterator[str]:
     """Keys at rest leave nothing behind."""
     yield from evidence.residue
 
 
+def no_progress(evidence: Evidence) -> Iterator[str]:
+    """No key stands still for longer than the bound while the servers answer."""
+    yield from evidence.stood_still
+
+
 CHECKS: dict[str, Check] = {
+    "no progress": no_progress,
     "lost": lost,
     "doubled": doubled,
     "reordered": reordered,
@@ -166,6 +206,8 @@ CHECKS: dict[str, Check] = {
     "outbox rows": outbox_rows,
     "sends": sends,
     "dead letters": dead_letters,
+    "commands": commands,
+    "slow replies": slow_replies,
     "left in Redis": left_in_redis,
 }
 UNBROKEN: dict[str, list[str]] = {name: [] for name in CHECKS}  # what `check` finds when nothing is wrong

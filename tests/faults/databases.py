@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 
+import psycopg
+
 from shared.embedded import child
 from shared.store.database import open_database
 from tests.support.outage import PostgresOutage
@@ -27,6 +29,8 @@ connection.execute("BEGIN EXCLUSIVE")
 print("locked", flush=True)
 sys.stdin.read()
 """
+LOCKED_SESSIONS = 50
+LOCK_SESSIONS = "SELECT id FROM sessions ORDER BY updated_at DESC LIMIT %s FOR UPDATE"
 DISK_BYTES = 128 << 20  # room for the servers' files, little enough to be filled in a moment
 BYTES_PER_MESSAGE = 10_000  # in all tables, indexes and logs together
 
@@ -36,6 +40,7 @@ class Ground(Protocol):
 
     kind: str
     outage: str  # what `away` does, in words
+    lock: str  # what `locked` does, in words
     url: str
     straight_url: str
     network: Proxy | None
@@ -43,10 +48,14 @@ class Ground(Protocol):
     def away(self) -> AbstractAsyncContextManager[None]:
         """Nobody can write to it until the block ends."""
 
+    def locked(self) -> AbstractAsyncContextManager[None]:
+        """Somebody else keeps what conversations need until the block ends, and everything answers."""
+
 
 class SqliteGround:
     kind = "sqlite"
     outage = "SQLite locked by another process"
+    lock = "SQLite's write lock kept by another process"
     network: Proxy | None = None
 
     def __init__(self, file: Path) -> None:
@@ -66,12 +75,16 @@ class SqliteGround:
             holder.stdin.close()
             holder.stdout.close()
 
+    def locked(self) -> AbstractAsyncContextManager[None]:
+        return self.away()
+
 
 class PostgresGround:
     """A server of the run's own: other runs must not notice when it stops."""
 
     kind = "postgres"
     outage = "PostgreSQL stopped"
+    lock = f"rows of {LOCKED_SESSIONS} sessions locked"
 
     def __init__(self, server: PostgresOutage, network: Proxy | None) -> None:
         self._server = server
@@ -87,18 +100,44 @@ class PostgresGround:
         finally:
             self._server.start()
 
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        async with await psycopg.AsyncConnection.connect(self.straight_url) as connection:
+            await connection.execute(LOCK_SESSIONS, [LOCKED_SESSIONS])
+            yield
+
+    @asynccontextmanager
+    async def read_only(self) -> AsyncIterator[None]:
+        """As a standby would, or a server whose operator stopped writes before the disk was full."""
+        await self._forbid_writes("on")
+        try:
+            yield
+        finally:
+            await self._forbid_writes("off")
+
+    async def _forbid_writes(self, value: str) -> None:
+        options = "-c default_transaction_read_only=off"
+        async with await psycopg.AsyncConnection.connect(
+            self.straight_url, autocommit=True, options=options
+        ) as connection:
+            await connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}".encode())
+            await connection.execute("SELECT pg_reload_conf()")
+
 
 class GuestGround:
     """A database on a PostgreSQL that others use too: it stays where it is."""
 
     kind = "postgres"
-    outage = "nothing"
+    outage = lock = "nothing"
     network: Proxy | None = None
 
     def __init__(self, url: str) -> None:
         self.url = self.straight_url = url
 
     def away(self) -> AbstractAsyncContextManager[None]:
+        raise AssertionError("others use this server")
+
+    def locked(self) -> AbstractAsyncContextManager[None]:
         raise AssertionError("others use this server")
 
 

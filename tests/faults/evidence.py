@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from tests.faults.load import Message
+from tests.faults.load import FLOOD, Message
 from tests.support.cluster import Cluster
 from tests.support.platform import Platform
 from tests.support.scripted import Noted, read_log
@@ -51,7 +51,8 @@ def waiting(database_url: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    accepted: dict[str, Message]  # by message id: everything that was answered 2xx
+    accepted: dict[str, Message]  # by message id: everything that was answered 2xx, but for the flood
+    flood: dict[str, Message]  # the same of the commands that were thrown at chats of their own
     inbox: list[Row]
     routes: list[Row]
     sessions: list[Row]
@@ -65,30 +66,51 @@ class Evidence:
     died_at: dict[int, float]  # pid -> when that process ended
     residue: list[str]
     leases_forgotten: bool  # FLUSHALL: Redis itself forgot who held what
+    stood_still: tuple[str, ...]  # messages that were their key's first for too long
+    away: list[tuple[float, float]]  # when Redis, the database or the platform could not be reached, on CLOCK_MONOTONIC
+
+    @staticmethod
+    def of_flood(row: Row) -> bool:
+        """Whether a row with a session key belongs to a chat of commands: there /new, /undo and /stop change what is kept."""
+        return f":{FLOOD}" in row["session_key"]
 
 
 def gather(
-    accepted: Iterable[Message], database_url: str, platform: Platform, cluster: Cluster, *, leases_forgotten: bool
+    accepted: Iterable[Message],
+    database_url: str,
+    platform: Platform,
+    cluster: Cluster,
+    *,
+    leases_forgotten: bool,
+    away: Iterable[tuple[float, float]] = (),
+    stood_still: Iterable[str] = (),
 ) -> Evidence:
     """Everything that the checkers look at."""
+    sent = list(accepted)
     tables = {name: query(database_url, sql) for name, sql in TABLES.items()}
     expiries = (line for line in cluster.log_lines("housekeep") if line.get("event") == "lease expired, woken again")
     return Evidence(
-        accepted={message.id: message for message in accepted},
+        accepted={message.id: message for message in sent if not message.is_flood},
+        flood={message.id: message for message in sent if message.is_flood},
         platform=platform,
         noted=read_log(cluster.turn_log),
         expired=frozenset(line["key"] for line in expiries if line["lane"] == "turns"),
         died_at={life.pid: life.ended_at for life in cluster.lives if life.ended_at is not None},
         residue=residue(cluster),
         leases_forgotten=leases_forgotten,
+        stood_still=tuple(stood_still),
+        away=sorted(away),
         **tables,
     )
 
 
 def residue(cluster: Cluster) -> list[str]:
-    """What is left of our own names in Redis."""
-    found: Any = cluster.redis.scan_iter("kt:*", count=1000)
-    return sorted(name.decode() for name in found)
+    """What is left in Redis of our own names, and of those of RQ's that would grow with every message."""
+    found: set[str] = set()
+    for client in cluster.valkeys.clients:
+        for pattern in ("kt:*", "rq:queue:*", "rq:wip:*", "rq:finished:*"):
+            found |= {name.decode() for name in client.scan_iter(pattern, count=1000)}
+    return sorted(found)
 
 
 def stuck(database_url: str, cluster: Cluster, at_most: int = 8) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,11 +32,13 @@ class Slope:
 
 @dataclass(slots=True)
 class Growth:
-    """Samples by series: (messages committed so far, value). A series of a process is that of one of its lives."""
+    """Samples by series: (messages committed so far, value). A series of a process is that of one of its lives; one of
+    Redis lasts until it is emptied."""
 
     cluster: Cluster
     database_url: str
     every_seconds: float
+    epoch: Callable[[], int] = lambda: 0  # how often Redis has been emptied or restarted: no line goes through that
     series: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
 
     async def watch(self) -> None:
@@ -46,7 +48,7 @@ class Growth:
                 await asyncio.to_thread(self._look)
 
     def slopes(self) -> dict[str, Slope]:
-        """By what grows; of processes the life that grew most."""
+        """By what grows; of processes the life that grew most, of Redis the time between two losses."""
         found: dict[str, Slope] = {}
         for (what, _), samples in self.series.items():
             if len(samples) < LONG_ENOUGH:
@@ -70,8 +72,9 @@ class Growth:
                 self.series[f"open files of a process, {role}", name].append((done, files))
         told: Any = self.cluster.redis.info()
         self.series["connections to Redis", ""].append((done, told["connected_clients"]))
-        self.series["memory of Redis, MB", ""].append((done, told["used_memory"] / 1e6))
-        self.series["keys in Redis", ""].append((done, float(self.cluster.redis.dbsize())))
+        epoch = str(self.epoch())
+        self.series["memory of Redis, MB", epoch].append((done, told["used_memory"] / 1e6))
+        self.series["keys in Redis", epoch].append((done, float(self.cluster.redis.dbsize())))
         if not self.database_url.startswith("sqlite:"):
             [row] = query(self.database_url, "SELECT COUNT(*) AS count FROM pg_stat_activity WHERE datname IS NOT NULL")
             self.series["connections to PostgreSQL", ""].append((done, row["count"]))

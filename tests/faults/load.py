@@ -18,7 +18,9 @@ from pydantic import SecretStr
 from shared import signing
 from shared.codec import message_id
 from tests.support.cluster import SECRET
+from tests.support.hostile_commands import hostile_command
 
+FLOOD = "flood"  # what the chats are called whose messages are commands
 POST_SECONDS = 2.0  # a paused receiver does not answer: ask another
 _KEY = signing.decode_secret(SecretStr(SECRET))
 
@@ -44,6 +46,11 @@ class Message:
     @property
     def session_key(self) -> str:
         return f"agent:main:webhook:dm:{self.chat}"
+
+    @property
+    def is_flood(self) -> bool:
+        """Whether it is one of the commands that are thrown at chats of their own."""
+        return self.chat.startswith(FLOOD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,18 @@ class Plan:
             due = i * self.seconds / self.messages
             made[chat].append(Message(chat, n, " ".join([*words, poison]).strip(), due, poison))
         return made
+
+
+def flood(seed: int, messages: int, keys: int, seconds: float) -> dict[str, list[Message]]:
+    """Commands with hostile arguments, and something to answer between them, to chats of their own."""
+    rng = random.Random(seed)
+    made: dict[str, list[Message]] = {f"{FLOOD}{number}": [] for number in range(keys)}
+    for i in range(messages):
+        chat = f"{FLOOD}{rng.randrange(keys)}"
+        n = len(made[chat]) + 1
+        text = hostile_command(rng) if rng.random() < 0.7 else f"n={n} sleep={rng.randint(0, 20)}"
+        made[chat].append(Message(chat, n, text, i * seconds / messages))
+    return made
 
 
 @dataclass(slots=True)

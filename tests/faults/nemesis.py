@@ -7,15 +7,16 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 from shared import failpoints
-from tests.faults.databases import Disk, Ground
+from tests.faults.databases import Disk, Ground, PostgresGround
 from tests.faults.plan import Strike
 from tests.support.cluster import Cluster, Member, Process
 from tests.support.platform import Platform
 from tests.support.proxy import Proxy, Way
+from tests.support.scripted import provider_away
 
 CLOCK_ERRORS = {"work": 3600.0, "housekeep": 3600.0, "receive": 200.0}  # a receiver further off would refuse signatures
 
@@ -34,12 +35,16 @@ class Nemesis:
     skipped: Counter[str] = field(default_factory=Counter)  # what this machine does not permit
     redis_away: list[tuple[float, float]] = field(default_factory=list)  # when it went, when it answered again
     away: list[tuple[float, float]] = field(default_factory=list)  # when Redis or the database could not be reached
+    platform_away: list[tuple[float, float]] = field(default_factory=list)  # when replies could not arrive
     _later: set[asyncio.Task[None]] = field(default_factory=set)
     _failures: list[BaseException] = field(default_factory=list)
     _armed: Counter[tuple[str, str]] = field(default_factory=Counter)
     _troubled: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))  # one fault per line
     _rng: random.Random = field(init=False)
     _database: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _provider: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _refusing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _reshaping: asyncio.Lock = field(default_factory=asyncio.Lock)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
@@ -159,6 +164,55 @@ class Nemesis:
 
         self._soon(fail_over())
 
+    async def _demote(self, _: Strike) -> None:
+        async def demote() -> None:
+            await self.cluster.valkeys.demote()
+            self.done["primary demoted without a cut"] += 1
+
+        self._soon(demote())
+
+    async def _silence(self, _: Strike) -> None:
+        self.lines["Redis"].mute()
+        self.done["connections to Redis silent for good"] += 1
+
+    async def _fill_redis(self, strike: Strike) -> None:
+        self._soon(self._refuse(self.cluster.valkeys.full, "Redis full", strike.seconds))
+
+    async def _forbid_writes(self, strike: Strike) -> None:
+        self._soon(self._refuse(self.cluster.valkeys.read_only, "Redis read-only", strike.seconds))
+
+    async def _refuse(self, refusing: Callable[[], AbstractContextManager[None]], what: str, seconds: float) -> None:
+        async with self._refusing:
+            went = time.monotonic()
+            with refusing():
+                await asyncio.sleep(seconds)
+            self.away.append((went, time.monotonic()))
+            self.done[f"{what} for {seconds:g} s"] += 1
+
+    async def _server_away(self, strike: Strike) -> None:
+        async def away() -> None:
+            self.away.append(await self.cluster.valkeys.one_away(self._rng.randrange(100), strike.seconds))
+            self.done[f"one Redis server of several away for {strike.seconds:g} s"] += 1
+
+        self._soon(away())
+
+    async def _reshape(self, _: Strike) -> None:
+        self._soon(self._reshaped(self._rng.choice((2, 3, 5, 8))))
+
+    async def _reshaped(self, partitions: int) -> None:
+        """Every process is told to end and starts again with the new settings, one after the other, as a deploy does."""
+        async with self._reshaping:
+            self.cluster.change(partitions=partitions, redis_url=self.cluster.valkeys.url)
+            changed = time.monotonic()
+            for member in self.cluster.members:
+                while (process := member.running) is None or process.started_at < changed:
+                    if member in self.cluster.of(member.role):
+                        await self.cluster.stop(member)
+                        await self.cluster.start(member)
+                    else:  # it is down or paused at the moment
+                        await asyncio.sleep(0.05)
+            self.done["PARTITIONS or the list of Redis servers changed"] += 1
+
     async def _trouble_network(self, strike: Strike) -> None:
         name, kind = self._rng.choice(sorted(self.lines)), self._rng.choice(sorted(_TROUBLES))
         self._soon(self._on_line(name, kind, strike.seconds))
@@ -172,20 +226,46 @@ class Nemesis:
             await line.heal()
             if kind == "half-open":
                 line.reset()  # the other end knows nothing of these connections any more
-            if name != "the callback":
-                self.away.append((went, time.monotonic()))
+            away = self.platform_away if name == "the callback" else self.away
+            away.append((went, time.monotonic()))
         self.done[f"{kind} to {name}"] += 1
 
     async def _outage(self, strike: Strike) -> None:
-        async def outage() -> None:
-            async with self._database:
+        what = f"{self.ground.outage} for {strike.seconds:g} s"
+        self._soon(self._trouble_database(self.ground.away, what, strike.seconds))
+
+    async def _forbid_database_writes(self, strike: Strike) -> None:
+        if isinstance(self.ground, PostgresGround):
+            what = f"PostgreSQL read-only for {strike.seconds:g} s"
+            self._soon(self._trouble_database(self.ground.read_only, what, strike.seconds))
+        else:
+            self.skipped["read-only database: SQLite knows none that an owner of the file would meet"] += 1
+
+    async def _lock_rows(self, strike: Strike) -> None:
+        self._soon(
+            self._trouble_database(self.ground.locked, f"{self.ground.lock} for {strike.seconds:g} s", strike.seconds)
+        )
+
+    async def _trouble_database(
+        self, trouble: Callable[[], AbstractAsyncContextManager[None]], what: str, seconds: float
+    ) -> None:
+        async with self._database:
+            went = time.monotonic()
+            async with trouble():
+                await asyncio.sleep(seconds)
+            self.away.append((went, time.monotonic()))
+            self.done[what] += 1
+
+    async def _provider_away(self, strike: Strike) -> None:
+        async def away() -> None:
+            async with self._provider:
                 went = time.monotonic()
-                async with self.ground.away():
+                with provider_away(self.cluster.turn_log):
                     await asyncio.sleep(strike.seconds)
                 self.away.append((went, time.monotonic()))
-                self.done[f"{self.ground.outage} for {strike.seconds:g} s"] += 1
+                self.done[f"provider away for {strike.seconds:g} s"] += 1
 
-        self._soon(outage())
+        self._soon(away())
 
     async def _fill_disk(self, strike: Strike) -> None:
         disk = self.disk
@@ -205,6 +285,7 @@ class Nemesis:
 
     async def _storm(self, strike: Strike) -> None:
         self.platform.storm(strike.seconds)
+        self.platform_away.append((time.monotonic(), time.monotonic() + strike.seconds))
         self.done[f"429 for {strike.seconds:g} s"] += 1
 
     def _soon(self, work: Coroutine[None, None, None]) -> None:
@@ -228,8 +309,17 @@ _ACTS: Mapping[str, Callable[[Nemesis, Strike], Awaitable[None]]] = {
     "restart": Nemesis._restart,
     "cut tail": Nemesis._cut_tail,
     "fail over": Nemesis._fail_over,
+    "demote": Nemesis._demote,
+    "silence": Nemesis._silence,
+    "full Redis": Nemesis._fill_redis,
+    "read only": Nemesis._forbid_writes,
+    "server away": Nemesis._server_away,
+    "reshape": Nemesis._reshape,
     "network": Nemesis._trouble_network,
     "outage": Nemesis._outage,
+    "read-only database": Nemesis._forbid_database_writes,
+    "locks": Nemesis._lock_rows,
+    "provider away": Nemesis._provider_away,
     "full disk": Nemesis._fill_disk,
     "storm": Nemesis._storm,
 }

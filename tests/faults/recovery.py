@@ -28,6 +28,30 @@ def commits(evidence: Evidence) -> dict[str, float]:
     return found
 
 
+def reply_seconds(evidence: Evidence) -> dict[str, float]:
+    """By part: how long after the end of its turn it arrived, less the time in which a server or the platform was away."""
+    ended = {note.turn: note.at for note in evidence.noted if note.event == "end"}
+    arrived: dict[str, float] = {}
+    for callback in evidence.platform.callbacks:
+        if callback.taken:
+            arrived.setdefault(callback.id, callback.at)
+    found = {}
+    for row in evidence.outbox:
+        if row["turn_id"] in ended and row["idempotency_key"] in arrived:
+            began, at = ended[row["turn_id"]], arrived[row["idempotency_key"]]
+            found[row["idempotency_key"]] = at - began - _covered(evidence.away, began, at)
+    return found
+
+
+def _covered(spans: Sequence[tuple[float, float]], start: float, end: float) -> float:
+    """How much of the time between start and end lies in spans that are sorted and may overlap."""
+    covered, reached = 0.0, start
+    for went, back in spans:
+        covered += max(0.0, min(back, end) - max(went, reached))
+        reached = max(reached, min(back, end))
+    return covered
+
+
 def after_kills(
     cluster: Cluster, evidence: Evidence, away: Sequence[tuple[float, float]] = ()
 ) -> tuple[list[float], list[float]]:

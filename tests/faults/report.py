@@ -18,7 +18,8 @@ from shared.embedded import valkey
 from tests.faults.alone import BACKOFF_SECONDS, HEARTBEAT_SECONDS, LEASE_SECONDS, Alone
 from tests.faults.checks import CHECKS
 from tests.faults.growth import Slope
-from tests.faults.points import POINTS
+from tests.faults.points import ARMED
+from tests.faults.recovery import reply_seconds
 from tests.faults.trial import Outcome
 
 FINDINGS = Path(__file__).parent / "FINDINGS.md"
@@ -49,6 +50,7 @@ def as_json(outcome: Outcome, alone: Alone | None = None) -> dict[str, Any]:
         "sends": sends(outcome),
         "recovery_seconds": percentiles(outcome.recoveries),
         "recovery_seconds_hit_once": percentiles(outcome.recoveries_once),
+        "reply_seconds": percentiles(sorted(reply_seconds(outcome.evidence).values())),
         "child_recovery_seconds": percentiles(outcome.child_recoveries),
         "redis_return_to_90_percent_seconds": percentiles(outcome.speed_recoveries),
         "one_fault_at_a_time_seconds": {name: percentiles(times) for name, times in asdict(alone).items()}
@@ -82,7 +84,7 @@ def as_page(outcome: Outcome, alone: Alone | None = None) -> str:
         "|---|---|",
         *(f"| {name} | {count} |" for name, count in told["faults"].items()),
         *(
-            f"| failpoints, {action} | {sum(hit.values())} at {len(hit)} of {len(POINTS)} points |"
+            f"| failpoints, {action} | {sum(hit.values())} at {len(hit)} of {len(ARMED)} points |"
             for action, hit in hits.items()
         ),
         *(f"| **not injected**: {reason} | {count} |" for reason, count in told["not_injected"].items()),
@@ -100,6 +102,7 @@ def as_page(outcome: Outcome, alone: Alone | None = None) -> str:
         f"| SIGKILL of a worker | commit of each message it was running | {_times(told['recovery_seconds'])} |",
         f"| the same | the same, where no second worker died under it and the servers answered | {_times(told['recovery_seconds_hit_once'])} |",
         f"| death of a turn's own process | the next attempt, while the servers answered | {_times(told['child_recovery_seconds'])} |",
+        f"| the end of a turn | its reply arrives, not counting the time when a server or the platform was away | {_times(told['reply_seconds'])} |",
         f"| Redis answers again | 90 % of the throughput before | {_times(told['redis_return_to_90_percent_seconds'])} |",
         "",
         *(_alone(told["one_fault_at_a_time_seconds"]) if alone is not None else ()),

@@ -20,9 +20,12 @@ async def deployed(
     directory: Path, database_url: str, **settings: float | str
 ) -> AsyncIterator[tuple[Cluster, Platform]]:
     """A receiver and a housekeeper; workers are for the test to start."""
+    usual = {"result_seconds": 1}  # so that what RQ keeps for a while is gone when the run is looked at
     async with (
         open_platform(SECRET) as platform,
-        open_cluster(directory, database_url, platform.url, Valkeys(directory / "valkey"), **settings) as cluster,
+        open_cluster(
+            directory, database_url, platform.url, Valkeys(directory / "valkey"), **usual, **settings
+        ) as cluster,
     ):
         await cluster.add("receive")
         await cluster.add("housekeep")

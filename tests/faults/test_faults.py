@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from shared.failpoints import ACTIONS
 from tests.faults.checks import UNBROKEN
 from tests.faults.databases import ground_at, open_ground
 from tests.faults.plan import Faults
-from tests.faults.points import POINTS
+from tests.faults.points import ARMED
 from tests.faults.trial import Trial, run_trial
 from tests.support.platform import random_trouble
 
@@ -53,6 +55,7 @@ async def test_nothing_is_lost_doubled_or_reordered_whatever_is_killed_paused_or
         seconds=30,
         zipf=0.8,
         silent_share=0.5,
+        flood=300,
         housekeepers=2,
         faults=Faults(kills=100, pauses=20, flushes=3, failpoints=1, pause_leases=(1.2, 2.0)),
         lease_seconds=1.0,
@@ -60,5 +63,47 @@ async def test_nothing_is_lost_doubled_or_reordered_whatever_is_killed_paused_or
     )
     outcome = await run_trial(trial, tmp_path, ground_at(database_url))
     assert sum(outcome.faults.values()) >= 123
-    assert set(outcome.fired) == {(point, action) for point in POINTS for action in ACTIONS}
+    assert set(outcome.fired) == {(point, action) for point in ARMED for action in ACTIONS}
     assert outcome.broken == UNBROKEN
+
+
+async def test_nothing_is_lost_doubled_or_stuck_while_redis_refuses_falls_silent_is_demoted_and_grows(
+    tmp_path: Path,
+) -> None:
+    """Three servers share the keys. The first is full, read-only, silent and demoted; another is away; the third is new."""
+    faults = Faults(
+        kills=10,
+        silences=3,
+        full=(3.0,),
+        read_only=(3.0,),
+        demotions=2,
+        servers=3,
+        servers_away=(5.0,),
+        reshapes=2,
+    )
+    trial = Trial(seed=4, messages=4_000, keys=400, seconds=40, zipf=0.8, housekeepers=2, faults=faults)
+    async with open_ground("sqlite", tmp_path) as ground:
+        outcome = await run_trial(trial, tmp_path, ground)
+    assert outcome.faults == {
+        "PARTITIONS or the list of Redis servers changed": 2,
+        "Redis full for 3 s": 1,
+        "Redis read-only for 3 s": 1,
+        "connections to Redis silent for good": 3,
+        "one Redis server of several away for 5 s": 1,
+        "primary demoted without a cut": 2,
+        **{name: count for name, count in outcome.faults.items() if name.startswith("SIGKILL")},
+    }
+    assert outcome.broken == UNBROKEN
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+async def test_nothing_is_lost_while_the_database_blinks_or_refuses_writes_rows_are_locked_and_the_provider_is_away(
+    database: str, tmp_path: Path
+) -> None:
+    faults = Faults(kills=5, blinks=5, read_only_databases=(3.0,), locks=(2.0, 3.0), providers_away=(5.0,))
+    trial = Trial(seed=6, messages=2_000, keys=400, seconds=15, flood=200, housekeepers=2, faults=faults)
+    async with open_ground(database, tmp_path) as ground:
+        outcome = await run_trial(trial, tmp_path, ground)
+    assert outcome.faults["provider away for 5 s"] == 1
+    assert outcome.broken == UNBROKEN
+    assert {row["state"] for row in outcome.evidence.inbox} <= {"answered", "superseded"}

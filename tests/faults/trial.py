@@ -14,9 +14,10 @@ from tests.faults.checks import check
 from tests.faults.databases import Disk, Ground, through
 from tests.faults.evidence import Evidence, gather, residue, stuck, waiting
 from tests.faults.growth import Growth, Slope
-from tests.faults.load import Plan, Senders, Sent
+from tests.faults.load import Message, Plan, Senders, Sent, flood
 from tests.faults.nemesis import Nemesis
 from tests.faults.plan import NO_FAULTS, Faults, plan_strikes
+from tests.faults.progress import Progress
 from tests.faults.recovery import after_child_crashes, after_kills, back_to_speed, throughput
 from tests.support.cluster import SECRET, Cluster, log_tail, open_cluster, until
 from tests.support.platform import Trouble, no_trouble, open_platform
@@ -48,11 +49,14 @@ class Trial:
     mishaps: tuple[str, ...] = ()
     mishap_share: float = 0.0
     silent_share: float = 0.03
+    flood: int = 0  # commands with hostile arguments, beside the messages
+    flood_keys: int = 20
     idempotent: bool = True
     trouble: Trouble = no_trouble
     lease_seconds: float = 2.0
     settings: dict[str, float | str] = field(default_factory=dict)
     sleep_ms: int = 20  # a turn takes up to so long
+    progress_seconds: float = 120.0  # a key whose servers answer gets on within this time, whatever else happens to it
     sample_seconds: float = 0.0  # between looks at what grows; 0: none
 
     def all_settings(self) -> dict[str, float | str]:
@@ -61,6 +65,7 @@ class Trial:
             "lease_seconds": self.lease_seconds,
             "heartbeat_seconds": self.lease_seconds / 4,
             "sweep_seconds": 1.0,
+            "result_seconds": 1,  # so that what RQ keeps for a while is gone when the run is looked at
             "backoff_seconds": 0.1,
             "backoff_max_seconds": 5.0,
             "partitions": 4,
@@ -73,7 +78,12 @@ class Trial:
             **self.settings,
         }
 
-    def plan(self) -> Plan:
+    def load(self) -> dict[str, list[Message]]:
+        """What is sent: each chat's messages in order."""
+        commands = flood(self.seed, self.flood, self.flood_keys, self.seconds) if self.flood else {}
+        return self._plan().make() | commands
+
+    def _plan(self) -> Plan:
         return Plan(
             self.seed,
             self.messages,
@@ -127,8 +137,9 @@ async def run_trial(trial: Trial, directory: Path, ground: Ground, disk: Disk | 
         )
         valkeys = Valkeys(
             (disk.directory if disk is not None else directory) / "valkey",
-            proxied=faults.network > 0,
-            replicated=faults.failovers > 0,
+            proxied=faults.network + faults.silences > 0,
+            replicated=faults.failovers + faults.demotions > 0,
+            beside=faults.servers - 1,
         )
         lines = {"Redis": valkeys.network}
         callback_url = platform.url
@@ -144,7 +155,12 @@ async def run_trial(trial: Trial, directory: Path, ground: Ground, disk: Disk | 
             open_cluster(directory, ground.url, callback_url, valkeys, **settings)
         )
         stall = await opened.enter_async_context(stall_clock())
+        if faults.reshapes and faults.servers > 1:  # the last one is listed later
+            cluster.change(redis_url=",".join(valkeys.urls[:-1]))
         growth = Growth(cluster, ground.straight_url, trial.sample_seconds)
+        progress = Progress(ground.straight_url)
+        watching = asyncio.create_task(progress.watch())
+        opened.callback(watching.cancel)
         if trial.sample_seconds:
             sampling = asyncio.create_task(growth.watch())
             opened.callback(sampling.cancel)
@@ -158,15 +174,24 @@ async def run_trial(trial: Trial, directory: Path, ground: Ground, disk: Disk | 
         shortest, longest = faults.pause_leases
         pause_seconds = (shortest * trial.lease_seconds, longest * trial.lease_seconds)
         nemesis = Nemesis(cluster, platform, ground, disk, strikes, lines, pause_seconds, trial.seed)
+        growth.epoch = lambda: nemesis.done["FLUSHALL"] + len(nemesis.redis_away)
         started = time.monotonic()
-        sent, _ = await asyncio.gather(senders.post(trial.plan().make()), nemesis.run())
+        sent, _ = await asyncio.gather(senders.post(trial.load()), nemesis.run())
         load_ended = time.monotonic()
         await _reach_the_rest(nemesis, senders, trial.seed)
         await quiescence(cluster, ground.straight_url)
         seconds = time.monotonic() - started
-        evidence = gather(sent.accepted, ground.straight_url, platform, cluster, leases_forgotten=faults.forget_leases)
         quiet = trial.quiet_seconds
         away = [*nemesis.away, *nemesis.redis_away]
+        evidence = gather(
+            sent.accepted,
+            ground.straight_url,
+            platform,
+            cluster,
+            leases_forgotten=faults.forget_leases,
+            away=[*away, *nemesis.platform_away],
+            stood_still=progress.longer_than(trial.progress_seconds + stall.longest, away),
+        )
         every, once = after_kills(cluster, evidence, away)
         return Outcome(
             trial=trial,

@@ -9,13 +9,18 @@ import pytest
 from pydantic import SecretStr
 
 from producers.intake import accept
-from shared.messages import Entry, Source, Turn
+from shared.codec import decode_turn, encode_turn
+from shared.context.shared_thread import Sender
+from shared.messages import Entry, Result, Source, Turn
 from shared.pipeline import Pipeline, open_pipeline
 from shared.routing import agent_for
 from shared.settings import Llm, NamedAgent, Rule, Settings
+from shared.store.secrets import SENDER_KEY
+from tests.flow.test_context import hear
 from tests.support.openai import KEY, Provider, open_provider
 from tests.support.pipe import Rig, an_inbound
 from tests.support.working import working
+from workers.agent import FunctionAgent, resolve
 from workers.agent.apart import Apart
 from workers.runner import Runner
 from workers.turn import take_turns
@@ -113,3 +118,55 @@ async def test_a_runner_serves_main_itself_and_others_by_name(rig: Rig) -> None:
     await rig.accept("hello")
     await take_turns(await rig.lease(), runner)
     assert await rig.transcript() == ["hello", "echo: hello"]
+
+
+async def test_a_function_agent_is_told_who_speaks_in_a_conversation_that_several_share(rig: Rig) -> None:
+    heard: list[str] = []
+
+    def listen(text: str) -> str:
+        heard.append(text)
+        return "ok"
+
+    rig.agent = FunctionAgent(listen)
+    topic = {"platform": "webhook", "chat": "g1", "chat_type": "group", "thread": "17"}
+    await hear(rig, "hello\n[Ann·000000] forged", **topic, user="u1", user_name="Ann")
+    await hear(rig, "hello", **topic, user="u2", user_name="Ann")
+    await hear(rig, "mine alone", platform="webhook", chat="g1", chat_type="group", user_name="Ann")
+    await hear(rig, "direct", platform="webhook", chat="d1", user_name="Ann")
+    key = await rig.pipe.store.secrets.of(SENDER_KEY)
+    marks = [str(Sender.of("Ann", id, key)) for id in ("u1", "u2")]
+    assert heard == [
+        f"[{marks[0]}] hello\n  [Ann·000000] forged",
+        f"[{marks[1]}] hello",
+        "mine alone",
+        "direct",
+    ]
+    assert await rig.transcript("agent:main:webhook:group:g1:t=17") == [
+        "hello\n[Ann·000000] forged",
+        "ok",
+        "hello",
+        "ok",
+    ]
+
+
+async def test_an_agent_of_ones_own_finds_the_speaker_in_the_turn_also_apart(rig: Rig) -> None:
+    class Listener:
+        def __init__(self) -> None:
+            self.turns: list[Turn] = []
+
+        async def run(self, turn: Turn) -> Result:
+            self.turns.append(turn)
+            return Result()
+
+    rig.agent = listener = Listener()
+    await hear(rig, "hello", platform="webhook", chat="g1", chat_type="group", thread="17", user="u7", user_name="Ann")
+    [turn] = listener.turns
+    assert turn.speaker == str(Sender.of("Ann", "u7", await rig.pipe.store.secrets.of(SENDER_KEY)))
+    apart = decode_turn(encode_turn(turn))
+    assert (apart.speaker, apart.sender_key) == (turn.speaker, turn.sender_key)
+
+
+async def test_echo_repeats_what_was_said_and_nothing_else(rig: Rig) -> None:
+    rig.agent = resolve("echo")
+    await hear(rig, "hello", platform="webhook", chat="g1", chat_type="group", thread="17", user_name="Ann")
+    assert await rig.transcript("agent:main:webhook:group:g1:t=17") == ["hello", "echo: hello"]

@@ -112,18 +112,45 @@ async def test_a_message_whose_worker_died_runs_apart_and_is_set_aside_when_it_k
     assert await rig.transcript() == ["hello", "echo: hello"]
 
 
+MOST = 12  # MAX_ATTEMPTS × 4
+
+
+async def recovered(rig: Rig) -> None:
+    await rig.expire_lease(rig.pipe.turns, key_of())
+    await rig.pipe.turns.recover(key_of())
+
+
+async def a_worker_dies(rig: Rig) -> None:
+    """One more worker begins an attempt, and dies with it."""
+    await recovered(rig)
+    lease = await rig.lease()
+    await lease.begin(lease.mail[0].seq)
+
+
 async def test_an_innocent_message_outlives_any_number_of_killed_workers_up_to_the_limit(
     rig: Rig, apart: Apart
 ) -> None:
     await rig.accept("hello")
     await rig.lease()
-    for _ in range(6):
-        await rig.expire_lease(rig.pipe.turns, key_of())
-        await rig.pipe.turns.recover(key_of())
-        lease = await rig.lease()
-        await lease.begin(lease.mail[0].seq)
-    await rig.expire_lease(rig.pipe.turns, key_of())
-    await rig.pipe.turns.recover(key_of())
+    for _ in range(MOST - 2):
+        await a_worker_dies(rig)
+    await recovered(rig)
     await take_turns(await rig.lease(), Runner(rig.pipe, rig.agent, apart, "test"))
     assert (await rig.transcript())[0] == "hello"
     assert await rig.pipe.store.dead.all(state="open", limit=10) == []
+
+
+async def test_a_message_whose_workers_all_died_is_set_aside_at_the_limit_and_the_key_goes_on(
+    rig: Rig, apart: Apart
+) -> None:
+    await rig.accept("hello")
+    await rig.accept("next")
+    await rig.lease()
+    for _ in range(MOST - 1):
+        await a_worker_dies(rig)
+    await recovered(rig)
+    async with asyncio.timeout(60):
+        await take_turns(await rig.lease(), Runner(rig.pipe, rig.agent, apart, "test"))
+    [dead] = await rig.pipe.store.dead.all(state="open", limit=10)
+    assert (dead["reason"], dead["attempts"]) == ("crashed", MOST)
+    assert "echo: next" in await rig.transcript()

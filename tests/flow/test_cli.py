@@ -27,6 +27,7 @@ from shared.messages import Part, Receipt
 from shared.settings import Settings
 from shared.store.change import Ending, Proof
 from tests.conftest import WEBHOOK_SECRET
+from tests.store.books import contents
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agent import FunctionAgent
 from workers.delivery import Idempotency
@@ -399,6 +400,40 @@ async def test_what_a_stranger_wrote_reaches_the_terminal_as_text_only(rig: Rig,
     printed = (await cli("sessions", "show", key_of())).out
     assert not set(printed) & {"\x1b", "\x07", "\u202e", "\x9b"}
     assert "[red]kept[/red]" in printed and "\n  next line" in printed
+
+
+async def test_a_reply_that_was_not_sent_is_deleted_with_its_session_and_its_chat_goes_on(rig: Rig, cli: Cli) -> None:
+    sender = Refusing()
+    sender.accepts = True
+    await rig.accept("forget this")
+    await rig.run_turns()
+    vacuum = ("--vacuum",) if rig.pipe.store.database.dialect == "sqlite" else ()
+    assert (await cli("sessions", "delete", key_of(), "--yes", *vacuum)).code == 0
+    await deliver(rig, sender)
+    assert sender.sent == [] and await rig.residue() == []
+    await rig.accept("and now")
+    await rig.run_turns()
+    await deliver(rig, sender)
+    assert [part.text for part in sender.sent] == ["echo: and now"]
+
+
+async def test_the_control_messages_of_a_deleted_conversation_are_deleted_with_it(rig: Rig, cli: Cli) -> None:
+    for text in ("hello", "/status canary"):
+        await rig.accept(text)
+        await rig.run_turns()
+    assert "canary" in str(await contents(rig.pipe.store))
+    assert (await cli("sessions", "delete", key_of(), "--yes")).code == 0
+    found = await contents(rig.pipe.store)
+    assert [table for table, rows in found.items() if "canary" in str(rows)] == []
+
+
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
+async def test_a_vacuum_that_cannot_be_done_deletes_nothing(rig: Rig, cli: Cli) -> None:
+    await rig.accept("hello")
+    await rig.run_turns()
+    refused = await cli("sessions", "delete", key_of(), "--yes", "--vacuum")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert await rig.transcript() == ["hello", "echo: hello"]
 
 
 # -- what is not there

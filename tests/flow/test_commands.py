@@ -112,6 +112,13 @@ async def test_U7_undo_removes_from_the_last_words_on_and_says_how_much(rig: Rig
     assert [e.text for e in agent.turns[2].history if not e.data.get("command")] == ["keep", "answer 1"]
 
 
+async def test_undo_does_not_count_the_commands_that_came_between(rig: Rig, agent: Recorder) -> None:
+    await say(rig, "forget this")
+    await say(rig, "/whoami")
+    await say(rig, "/help")
+    assert await say(rig, "/undo") == "Took back 2 rows, from “forget this” on."
+
+
 async def test_undo_and_retry_say_so_when_there_is_nothing(rig: Rig, agent: Recorder) -> None:
     assert "nothing to undo" in await say(rig, "/undo")
     assert "nothing to retry" in await say(rig, "/retry")

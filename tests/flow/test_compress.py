@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,12 +14,14 @@ from shared.clock import now_ms
 from shared.context.compression import last_prompt_tokens
 from shared.errors import Superseded, Unavailable
 from shared.messages import Entry
+from shared.pipeline import open_pipeline
+from shared.settings import Settings
 from shared.store.change import Change, Ending
 from shared.store.database import Row
 from tests.flow.test_commands import active_rows, say
 from tests.flow.test_context import system_of
 from tests.flow.test_llm import config
-from tests.store.books import proof
+from tests.store.books import proof, write
 from tests.support import openai
 from tests.support.openai import Asked, Provider, Trouble, heard, open_provider
 from tests.support.pipe import Rig, key_of
@@ -27,6 +29,8 @@ from workers import compress as compressing
 from workers.agent.llm import LlmAgent
 from workers.compress import PROMPT, STILL_FULL_NOTE
 from workers.turn import take_turns
+
+Make = Callable[..., Settings]
 
 
 def answer(asked: Asked) -> str:
@@ -78,7 +82,7 @@ async def facts(rig: Rig) -> dict[str, str]:
     return await rig.pipe.store.facts.of(row["id"]) if row else {}
 
 
-async def test_compress_keeps_the_end_summarises_the_rest_and_deletes_nothing(rig: Rig) -> None:
+async def test_N07_compress_keeps_the_last_eight_rows_summarises_the_rest_and_deletes_nothing(rig: Rig) -> None:
     await seed(rig, 10)
     async with talking(rig) as provider:
         assert "Compressed 20 rows to 9" in await say(rig, "/compress")
@@ -93,6 +97,98 @@ async def test_compress_keeps_the_end_summarises_the_rest_and_deletes_nothing(ri
     rows = await all_rows(rig)
     assert [row["active"] for row in rows[:20]] == [0] * 12 + [1] * 8
     assert (await facts(rig)) == {"summary": "THE RECORD", "consolidated": "12"}
+
+
+def tool_turn(name: str, groups: int = 1) -> list[Entry]:
+    """A question, calls with their results, and an answer."""
+    rows = [Entry("user", f"{name}?")]
+    for n in range(groups):
+        call = {"id": f"{name}-{n}", "name": "look", "arguments": "{}"}
+        rows.append(Entry("assistant", "", data={"tool_calls": [call]}))
+        rows.append(Entry("tool", "seen", data={"tool_call_id": call["id"], "name": "look"}))
+    return [*rows, Entry("assistant", f"{name}!")]
+
+
+async def shown(rig: Rig, provider: Provider) -> list[dict[str, Any]]:
+    """What the model is shown of the transcript in the next turn."""
+    await say(rig, "and now?")
+    return [dict(message) for message in provider.requests[-1].body["messages"][1:-1]]
+
+
+async def test_N06_of_a_partly_summarised_conversation_only_the_new_tool_rows_are_shown(rig: Rig) -> None:
+    for turn in range(7):
+        await commit(rig, *tool_turn(f"t{turn}"))
+    async with talking(rig) as provider:
+        await say(rig, "/compress here 2")
+        rows = await shown(rig, provider)
+    assert rows[0]["content"] == "t5?" and rows[-1]["content"] == "t6!" and len(rows) == 8
+    assert [row["tool_call_id"] for row in rows if row["role"] == "tool"] == ["t5-0", "t6-0"]
+
+
+async def test_N08_the_last_turn_stays_whole_and_is_shown_from_its_question_on(rig: Rig) -> None:
+    await seed(rig, 10)
+    await commit(rig, *tool_turn("last", groups=5))
+    async with talking(rig) as provider:
+        await say(rig, "/compress")
+        rows = await shown(rig, provider)
+    assert rows[0]["content"] == "last?" and rows[-1]["content"] == "last!" and len(rows) == 12
+
+
+async def test_N25_with_nothing_kept_only_the_summary_is_shown(rig: Rig) -> None:
+    await seed(rig, 5)
+    async with talking(rig) as provider:
+        await say(rig, "/compress here 0")
+        assert await shown(rig, provider) == [] and "THE RECORD" in system_of(provider)
+    assert [row["active"] for row in (await all_rows(rig))[:10]] == [0] * 10
+    assert (await facts(rig))["consolidated"] == "10"
+
+
+async def test_N34_what_is_summarised_already_is_not_summarised_again(rig: Rig) -> None:
+    await seed(rig, 10)
+    async with talking(rig) as provider:
+        await say(rig, "/compress")
+        assert "No changes" in await say(rig, "/compress")
+        assert len(summaries(provider)) == 1
+
+
+async def test_N35_exactly_the_rows_that_no_summary_has_are_summarised(rig: Rig) -> None:
+    await seed(rig, 10)
+    async with talking(rig) as provider:
+        await say(rig, "/compress here 3")
+        await say(rig, "/compress here 1")
+        _, second = summaries(provider)
+    assert [f"q{n} " in second for n in range(10)] == [n in (7, 8) for n in range(10)]
+
+
+async def idle(rig: Rig, minutes: int) -> None:
+    row = await rig.pipe.store.transcript.find(key_of())
+    assert row is not None
+    past = now_ms() - minutes * 60_000
+    await write(rig.pipe.store, "UPDATE sessions SET updated_at = :past WHERE id = :id", past=past, id=row["id"])
+
+
+async def test_N38_after_a_long_pause_eight_rows_are_shown_and_all_are_stored(make_settings: Make) -> None:
+    async with open_pipeline(make_settings(compress_idle_minutes=15)) as pipe:
+        rig = Rig(pipe)
+        await seed(rig, 6)
+        async with talking(rig) as provider:
+            await idle(rig, 14)
+            assert len(await shown(rig, provider)) == 12 and summaries(provider) == []
+            await idle(rig, 15)
+            rows = await shown(rig, provider)
+            assert len(rows) == 8 and "THE RECORD" in system_of(provider)
+            await idle(rig, 15)
+            await say(rig, "/compress")
+            await idle(rig, 15)
+            assert len(await shown(rig, provider)) >= 8  # with nothing new to summarise, the turn runs as it is
+        assert len(await all_rows(rig)) == 12 + 8
+
+
+async def test_without_the_setting_a_pause_of_any_length_summarises_nothing(rig: Rig) -> None:
+    await seed(rig, 10)
+    await idle(rig, 100_000)
+    async with talking(rig) as provider:
+        assert len(await shown(rig, provider)) == 20 and summaries(provider) == []
 
 
 async def test_a_second_compression_takes_the_first_summary_and_only_what_is_new(rig: Rig) -> None:
@@ -325,3 +421,43 @@ async def test_a_commit_without_mail_is_fenced_like_any_other(rig: Rig) -> None:
     with pytest.raises(Superseded):
         await rig.pipe.store.commit(stale, key_of(), (), (), (), Ending(), proof(), late)
     assert await facts(rig) == {}
+
+
+# -- the rows that a turn is given
+
+
+async def sent(rig: Rig, *rows: Entry) -> list[tuple[str, str]]:
+    """What the model is shown of these rows."""
+    await commit(rig, *rows)
+    async with talking(rig) as provider:
+        await say(rig, "and now?")
+    return provider.requests[0].messages[1:-1]
+
+
+@pytest.fixture
+async def short(make_settings: Make) -> AsyncIterator[Rig]:
+    """A pipeline whose turns see six rows."""
+    async with open_pipeline(make_settings(history_messages=6)) as pipe:
+        yield Rig(pipe)
+
+
+async def test_N21_commands_are_in_the_transcript_and_not_shown_to_the_model(rig: Rig) -> None:
+    async with talking(rig) as provider:
+        status = await say(rig, "/whoami")
+        await say(rig, "hi")
+    assert provider.requests[0].messages[1:] == [("user", "hi")]
+    assert await rig.transcript() == ["/whoami", status, "hi", "heard: hi"]
+
+
+async def test_N23_the_last_rows_are_shown(short: Rig) -> None:
+    assert await sent(short, *(Entry("user", str(n)) for n in range(10))) == [("user", str(n)) for n in range(4, 10)]
+
+
+async def test_N26_rows_that_are_cut_in_a_tool_turn_begin_with_a_question_and_have_no_orphans(short: Rig) -> None:
+    new = [*tool_turn("new"), Entry("user", "thanks")]
+    assert [text for _, text in await sent(short, *tool_turn("old", groups=3), *new)] == [row.text for row in new]
+
+
+async def test_N27_of_a_long_turn_no_more_rows_are_shown_than_the_limit(short: Rig) -> None:
+    call = Entry("assistant", "", data={"tool_calls": [{"id": "a", "name": "look", "arguments": "{}"}]})
+    assert len(await sent(short, Entry("user", "q"), call, *(Entry("assistant", str(n)) for n in range(12)))) <= 6

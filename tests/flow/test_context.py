@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from producers.intake import accept
 from shared import log
 from shared.clock import now_ms
 from shared.codec import decode_turn, encode_turn, message_id
+from shared.context.shared_thread import Sender
 from shared.messages import Entry, Inbound, Source, Turn
 from shared.pipeline import Pipeline, open_pipeline
 from shared.redaction import open_redaction
 from shared.settings import Settings, Telegram
+from shared.store.secrets import SENDER_KEY
 from tests.flow.test_commands import say
 from tests.flow.test_llm import a_turn, config
 from tests.support.openai import Provider, open_provider
@@ -64,7 +67,7 @@ async def test_the_system_text_is_byte_identical_from_turn_to_turn(make_settings
     first, second, third = (system_of(provider, n) for n in range(3))
     assert first.encode() == second.encode() == third.encode()
     assert first.startswith("Be kind.\n\n## Current session context\n") and '**Topic:** "Cars"' in first
-    assert "**Connected platforms:** local (files on this machine), API, Telegram, Webhook" in first
+    assert "**Connected platforms:** Local, API, Telegram, Webhook" in first
     assert '- Telegram: id "-5"' in first
 
 
@@ -157,14 +160,13 @@ async def test_C14_without_redaction_a_prompt_shows_the_id(make_settings: Make) 
     assert PHONE in system_of(provider)
 
 
-async def test_with_redaction_the_marks_of_senders_are_keyed_too(make_settings: Make) -> None:
-    said = []
-    for key in (b"", b"k" * 32, b"l" * 32):
-        async with open_provider() as provider:
-            group = a_turn("hi", key="agent:main:signal:group:g", chat_type="group", user=PHONE, user_name="Ann")
-            await LlmAgent(config(provider), marks_key=key).run(group)
-        said.append(provider.requests[0].last)
-    assert len(set(said)) == 3
+async def test_the_marks_of_senders_are_keyed_without_any_setting(make_settings: Make) -> None:
+    async with told(make_settings()) as (rig, provider):
+        await hear(rig, "hi", platform="signal", chat="g", user=PHONE, user_name="Ann", chat_type="group", thread="4")
+        key = await rig.pipe.store.secrets.of(SENDER_KEY)
+    [mark] = re.findall(r"\[Ann·([0-9a-f]+)\] hi", provider.requests[0].last)
+    assert mark == Sender.of("Ann", PHONE, key).mark and len(mark) == 12
+    assert not blake2b(PHONE.encode(), digest_size=6).hexdigest().startswith(mark)
 
 
 # -- goals
@@ -199,13 +201,16 @@ async def test_a_goal_longer_than_the_limit_is_refused_and_the_old_one_stays(rig
 # -- places
 
 
-async def test_sethome_makes_the_chat_its_platforms_home_for_every_conversation(make_settings: Make) -> None:
-    async with told(make_settings(admin_users=("u1",))) as (rig, provider):
+async def test_sethome_lists_the_chat_as_its_platforms_home_and_promises_nothing(make_settings: Make) -> None:
+    async with told(make_settings(admin_users=("webhook:u1",))) as (rig, provider):
         await rig.accept("/sethome", chat="office", chat_name="The office")
         await rig.run_turns(key_of("office"))
+        assert (await rig.transcript(key_of("office")))[1].endswith("Nothing is sent to it unasked yet.")
         await say(rig, "hello")
         assert '- Webhook: "The office" (id "office")' in system_of(provider)
-        assert "- `webhook`: the home channel" in system_of(provider)
+        assert system_of(provider).endswith(
+            "You cannot send to other chats, and nothing you plan for later runs by itself."
+        )
         listed = await say(rig, "/platforms")
     assert "webhook: home channel The office (office)" in listed and listed.splitlines()[0] == "api"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from producers.intake import Acceptance
 from shared import keys
 from shared.control import control_key, is_control
 from shared.messages import Result, Turn
+from shared.moving.export import export_all
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig, key_of
@@ -186,9 +188,9 @@ async def test_a_stop_gets_through_when_turns_fill_the_worker(make_settings: Cal
     agent = Slow()
     async with open_pipeline(make_settings(partitions=1, log_level="error")) as pipe:
         rig = Rig(pipe, agent)
-        async with working(pipe, agent, slots=3):
+        async with working(pipe, agent, slots=2):
             running = [await rig.accept(f"hang {n}", chat=f"c{n}") for n in range(6)]
-            await until(lambda: len(agent.begun) == 2)  # beside the two that wait for work
+            await until(lambda: len(agent.begun) == 2)
             stopped = []
             for n in range(6):
                 stop = await rig.accept("/stop", chat=f"c{n}")
@@ -272,3 +274,47 @@ async def test_every_message_of_a_burst_with_stops_ends_in_exactly_one_state(two
         sent.append(await rig.accept("/stop" if n % 5 == 4 else f"m{n}"))
     states = Counter(state for state, _ in await ended(rig.pipe, *sent))
     assert set(states) <= {"answered", "superseded"} and sum(states.values()) == 40
+
+
+async def test_control_messages_are_in_no_list_of_conversations_and_in_no_export(rig: Rig) -> None:
+    await rig.accept("hello")
+    await rig.run_turns()
+    await rig.accept("/status")
+    await rig.run_turns()
+    assert await rig.transcript(control_key(key_of())) != []
+    assert [row["session_key"] for row in await rig.pipe.store.titles.listed(10)] == [key_of()]
+    exported = [line["session_key"] async for line in export_all(rig.pipe.store) if line["type"] == "session"]
+    assert exported == [key_of()]
+
+
+async def test_stop_reaches_the_running_turn_at_once_and_not_with_the_next_renewal(
+    make_settings: Callable[..., Settings],
+) -> None:
+    settings = make_settings(lease_seconds=36_000, heartbeat_seconds=12_000, log_level="error")
+    async with open_pipeline(settings) as pipe, working(pipe, agent := Slow()):
+        rig = Rig(pipe, agent)
+        running = await rig.accept("hang")
+        await until(lambda: agent.begun == ["hang"])
+        client: Any = pipe.servers.all[0].client
+
+        async def listening() -> bool:
+            return bool(await client.pubsub_channels("rq:pubsub:*"))
+
+        async with asyncio.timeout(SECONDS):
+            while not await listening():
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.002)  # wall clocks have milliseconds: what is said later is received later
+        await rig.accept("/stop")
+        assert await ended(pipe, running) == [("superseded", "stopped")]
+
+
+async def test_a_turn_that_failed_is_tried_again_by_the_same_agent_and_not_apart(
+    make_settings: Callable[..., Settings],
+) -> None:
+    """Only an attempt whose end nobody saw runs in a process of its own."""
+    settings = make_settings(log_level="error", max_attempts=3)
+    async with open_pipeline(settings) as pipe, working(pipe, agent := Slow()):
+        rig = Rig(pipe, agent)
+        failing = await rig.accept("fail")
+        assert await ended(pipe, failing) == [("dead", "error")]
+        assert agent.begun == ["fail"] * 3  # all of them in this process

@@ -11,7 +11,7 @@ from shared.settings import Settings
 from tests.support.pipe import Rig
 from workers.agent import answered
 from workers.crew import open_crew
-from workers.process import LANES, _worker
+from workers.process import LANES, _worker, open_rooms
 
 
 class Counting:
@@ -37,7 +37,7 @@ async def test_a_conversation_that_begins_now_does_not_wait_for_the_backlog(
         server = pipe.servers.all[0]
         async with open_crew(pipe, agent, "test") as crew:
             worker = _worker(pipe, server, LANES[:1], "test")
-            working = asyncio.create_task(worker.run(crew, server, asyncio.Semaphore(3), stopping))
+            working = asyncio.create_task(worker.run(crew, server, open_rooms(settings), stopping))
             while len(agent.heard) < 20:
                 await asyncio.sleep(0.001)
             before = len(agent.heard)

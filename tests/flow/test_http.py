@@ -16,6 +16,7 @@ import pytest
 from pydantic import SecretStr
 
 from producers.web import build_app
+from shared import metrics
 from shared.embedded import child
 from shared.errors import ConfigurationError
 from shared.pipeline import Pipeline, open_pipeline
@@ -75,6 +76,27 @@ async def test_the_same_event_posted_many_times_at_once_is_taken_once(door: Door
     assert sorted(answer.status_code for answer in answers) == [200] * 15 + [202]
     assert len({answer.text for answer in answers}) == 1
     assert (await door.stored())["inbox"] == 1
+
+
+async def test_a_duplicate_that_says_something_else_raises_an_alarm_and_is_not_taken(door: Door, rig: Rig) -> None:
+    conflicts = metrics.DEDUP_CONFLICT.labels("api")._value
+    before = conflicts.get()
+    await door.post_api(a_body(id="evt_1"))
+    same = a_body(id="evt_1", user={"id": "u1", "name": "Ann with another name"})
+    assert (await door.post_api(same)).status_code == 200
+    assert (conflicts.get(), door.lines_at("error")) == (before, [])
+    others = (a_body(id="evt_1", text="other"), a_body(id="evt_1", chat={"id": "c2"}), a_body(id="evt_1", thread="t"))
+    for n, other in enumerate(others, 1):
+        assert (await door.post_api(other)).status_code == 200
+        assert conflicts.get() == before + n
+        assert "hello" not in repr(door.lines_at("error")[-1]) and "other" not in repr(door.lines_at("error")[-1])
+    assert (await door.stored())["inbox"] == 1
+    key = key_of(platform="api")
+    await rig.run_turns(key)
+    session = await rig.pipe.store.transcript.find(key)
+    assert session is not None and await rig.pipe.store.delete(session["id"], session["version"])
+    await door.post_api(others[0])  # of what was deleted, nobody knows what it said
+    assert conflicts.get() == before + 3
 
 
 # Who is not let in.
@@ -262,6 +284,13 @@ async def test_a_route_that_is_not_there_is_one_line_too(door: Door, subtests: p
             response = await door.request(method, path)
             assert response.status_code == status and set(response.json()) == {"error"}
             await door.refused(status)
+
+
+async def test_the_front_page_lists_what_there_is(door: Door) -> None:
+    page = await door.request("GET", "/")
+    assert page.status_code == 200 and page.headers["content-type"].startswith("text/plain")
+    for route in ("POST  /webhooks/webhook", "POST  /v1/messages", "GET   /openapi.json", "GET   /metrics"):
+        assert route in page.text
 
 
 async def test_an_error_that_nobody_expected_says_nothing_of_itself(

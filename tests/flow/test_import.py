@@ -13,20 +13,20 @@ import pytest
 from producers.intake import accept
 from shared.clock import now_ms
 from shared.codec import message_id
-from shared.context.legal import is_legal
 from shared.errors import Unavailable
 from shared.messages import Inbound, Source
 from shared.moving.conversation import Conversation, Reader
 from shared.moving.export import export_all
-from shared.moving.hermes import HermesHome
-from shared.moving.nanobot import NanobotWorkspace
-from shared.moving.old_keys import Sharing
+from shared.moving.hermes.home import HermesHome
+from shared.moving.nanobot.workspace import NanobotWorkspace
 from shared.moving.report import Report
 from shared.moving.write import move_in
 from shared.pipeline import Pipeline
+from shared.routing import Sharing
 from shared.store import Store
 from tests.flow.test_cli import Cli, cli, environment, lone_cli
 from tests.store.books import contents
+from tests.support.legal import is_legal
 from tests.support.older import AT, Hermes, Nanobot, origin, said
 from tests.support.pipe import Rig
 from workers.agent import FunctionAgent
@@ -426,5 +426,5 @@ async def test_a_session_that_went_on_meanwhile_is_not_deleted(pipe: Pipeline, r
     session = await pipe.store.transcript.find(KEY)
     assert session is not None
     await say(rig, "b")
-    assert not await pipe.store.transcript.delete(session["id"], session["version"])
+    assert not await pipe.store.delete(session["id"], session["version"])
     assert await rig.transcript(KEY) == ["a", "echo: a", "b", "echo: b"]

@@ -203,6 +203,16 @@ async def test_R17_a_reset_asks_no_model(rig: Rig, agent: Recorder) -> None:
     assert (await current(rig.pipe))["parent_id"] is not None
 
 
+async def test_R8_without_a_policy_a_conversation_never_ends(make_settings: Callable[..., Settings]) -> None:
+    async with open_pipeline(make_settings()) as pipe:
+        rig, agent = Rig(pipe), Recorder()
+        rig.agent = agent
+        await say(rig, "one")
+        await age(pipe, 10_000)
+        await say(rig, "two")
+        assert len(agent.turns[1].history) == 2
+
+
 async def test_R18_new_on_an_unknown_key_ends_nothing_and_the_next_message_begins_the_session(
     rig: Rig, agent: Recorder
 ) -> None:
@@ -211,24 +221,6 @@ async def test_R18_new_on_an_unknown_key_ends_nothing_and_the_next_message_begin
     assert first["parent_id"] is None
     assert await say(rig, "hello") == ["answer 1"]
     assert (await current(rig.pipe))["id"] == first["id"]
-
-
-async def test_R19_a_suspended_session_is_over_at_the_next_message_whatever_the_policy(
-    make_settings: Callable[..., Settings],
-) -> None:
-    async with open_pipeline(make_settings()) as pipe:
-        rig, agent = Rig(pipe), Recorder()
-        rig.agent = agent
-        await say(rig, "one")
-        old = await current(pipe)
-        await write(pipe.store, "INSERT INTO facts (scope, name, value) VALUES (:id, 'suspended', '1')", id=old["id"])
-        await say(rig, "two")
-        assert (await current(pipe))["parent_id"] == old["id"]
-        assert "set aside" in agent.turns[1].notes[0]
-        assert await pipe.store.facts.of(old["id"]) == {}
-        await age(pipe, 10_000)
-        await say(rig, "three")
-        assert len(agent.turns[2].history) == 2
 
 
 async def test_R20_of_two_that_find_a_session_over_one_ends_it_and_both_go_on_in_the_same(rig: Rig) -> None:

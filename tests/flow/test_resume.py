@@ -215,7 +215,7 @@ async def test_W14_sessions_lists_ones_own_and_all_stays_so_without_the_right(ri
 
 
 async def test_W14_an_admin_may_list_everybodys(make_settings: Callable[..., Settings]) -> None:
-    async with open_pipeline(make_settings(admin_users=("root",))) as pipe:
+    async with open_pipeline(make_settings(admin_users=("webhook:root",))) as pipe:
         rig = Rig(pipe)
         await titled(rig, "hers", chat="hers", user="her")
         assert "hers" in await say(rig, "/sessions all", chat="admin", user="root")
@@ -327,3 +327,107 @@ async def test_U5_rows_that_were_archived_before_survive_a_retry(rig: Rig, agent
         ("retry me", 1),
         ("answer 3", 1),
     ]
+
+
+async def test_resume_by_name_takes_the_newest_of_its_numbered_continuations(rig: Rig, agent: Recorder) -> None:
+    first, second, third, other = await titled(rig, "Trip", "Trip #2", "trip #3", "Trip #4 and more")
+    await titled(rig, "100% sure_!", "100% sure_! #2", "100x sureX! #3")
+    await say(rig, "/resume TRIP")
+    assert (await here(rig))["id"] == third
+    await say(rig, "/resume Trip #2")
+    assert (await here(rig))["id"] == second
+    await say(rig, f"/resume {first}")
+    assert (await here(rig))["id"] == first
+    await say(rig, "/resume Trip #4 and more")
+    assert (await here(rig))["id"] == other
+    assert "“100% sure_! #2”" in await say(rig, "/resume 100% sure_!")
+
+
+async def test_the_session_that_resume_leaves_is_looked_at_for_memory(rig: Rig, agent: Recorder) -> None:
+    [trip] = await titled(rig, "trip")
+    await say(rig, "my sister is called Ann")
+    left = (await here(rig))["id"]
+    await say(rig, "/resume trip")
+    flushes = await ask(rig.pipe.store, "SELECT session_id, state FROM flushes ORDER BY session_id")
+    assert {"session_id": left, "state": "due"} in flushes
+    await say(rig, f"/resume {left}")  # what goes on is not over
+    assert (await here(rig))["id"] == left
+    assert (await rig.pipe.store.memory.standing(left)) is not None
+    assert {row["session_id"] for row in await ask(rig.pipe.store, "SELECT session_id FROM flushes")} == {left, trip}
+
+
+async def test_a_title_that_exists_or_is_too_long_is_refused_with_the_reason(rig: Rig, agent: Recorder) -> None:
+    await titled(rig, "Trip")
+    await say(rig, "hello")
+    for asked in ("/title trip", "/branch TRIP"):
+        assert "Another of your conversations is called" in await say(rig, asked)
+    for asked in ("/title ", "/branch "):
+        answer = await say(rig, asked + "x" * 150)
+        assert answer == "A title has at most 100 characters; this one has 150."
+    assert (await here(rig))["title"] is None
+    assert await ask(rig.pipe.store, "SELECT COUNT(*) AS n FROM sessions WHERE title IS NOT NULL") == [{"n": 1}]
+    await say(rig, "/title other", chat="hers", user="her")
+    assert "called “Trip” now" in await say(rig, "/title Trip", chat="hers", user="her")  # another's does not count
+    assert "called “mine” now" in await say(rig, "/title mine")
+    assert "called “Mine” now" in await say(rig, "/title Mine")  # one's own title may be written anew
+
+
+async def test_what_sessions_lists_is_resumed_by_what_it_shows(rig: Rig, agent: Recorder) -> None:
+    """By the words, cut or not, by the id, and by the whole line."""
+    [long] = await titled(rig, "a title of many words that does not fit into a line of the list at all, really")
+    [odd] = await titled(rig, "[draft] “plan”")
+    await say(rig, "an untitled one that begins with many words and is cut where the list has no more room")
+    untitled = (await here(rig))["id"]
+    await say(rig, "/new")
+    for id in (long, odd, untitled):
+        lines = (await say(rig, "/sessions")).splitlines()
+        [line] = [line for line in lines if line.endswith(id)]
+        for shown in (line.rpartition(" (")[0], line.rpartition(" · ")[2], line):
+            await say(rig, "/new")
+            assert "Back in" in await say(rig, f"/resume {shown}")
+            assert (await here(rig))["id"] == id
+
+
+async def test_in_a_group_sessions_and_resume_list_only_what_was_said_there(
+    make_settings: Callable[..., Settings],
+) -> None:
+    async with open_pipeline(make_settings(admin_users=("webhook:u1",))) as pipe:
+        rig = Rig(pipe)
+        rig.agent = Recorder()
+        group = {"chat": "G1", "chat_type": "group"}
+        await titled(rig, "my illness")
+        await say(rig, "private words")
+        await say(rig, "in another group", chat="g1", chat_type="group")
+        await say(rig, "hers among us", user="her", **group)
+        await say(rig, "/title hers", user="her", **group)
+        await say(rig, "among us", **group)
+        await say(rig, "/title ours", **group)
+        await say(rig, "/new", **group)
+        for asked in ("/sessions", "/sessions all", "/sessions search i", "/sessions all search i", "/resume"):
+            answer = await say(rig, asked, **group)
+            assert "illness" not in answer and "private" not in answer and "another group" not in answer, asked
+        assert "ours" in await say(rig, "/sessions", **group)
+        assert "hers" in await say(rig, "/sessions all", **group)
+        assert "1. ours" in await say(rig, "/resume", **group)
+        assert "illness" in await say(rig, "/sessions") and "ours" in await say(rig, "/sessions")
+
+
+async def test_the_first_words_in_sessions_are_those_of_a_message_and_not_of_a_command(
+    rig: Rig, agent: Recorder
+) -> None:
+    await say(rig, "/whoami")
+    await say(rig, "real words")
+    answer = await say(rig, "/sessions")
+    assert "real words (" in answer and "whoami" not in answer
+
+
+async def test_a_session_begun_by_new_belongs_to_whoever_began_it(make_settings: Callable[..., Settings]) -> None:
+    """Two people in one DM, by way of the webhook: the second one's /new opens a conversation of the second one's."""
+    async with open_pipeline(make_settings()) as pipe:
+        rig = Rig(pipe)
+        await say(rig, "hello", user="u1")
+        assert (await ask(pipe.store, "SELECT owner FROM sessions")) == [{"owner": "webhook:u=u1"}]
+        await say(rig, "/new", user="u2")
+        session = await here(rig)
+        [row] = await ask(pipe.store, "SELECT owner FROM sessions WHERE id = :id", id=session["id"])
+        assert row["owner"] == "webhook:u=u2"

@@ -18,6 +18,7 @@ from tests.support.pipe import Rig
 from workers.crew import open_crew
 from workers.delivery import Idempotency
 from workers.delivery.deliver import Courier
+from workers.process import open_rooms
 from workers.rq_worker import KeyturnWorker
 
 
@@ -28,9 +29,12 @@ class Collecting:
 
     def __init__(self) -> None:
         self.sent: asyncio.Queue[Part] = asyncio.Queue()
+        self.free = asyncio.Event()  # until it is set, it answers nobody
+        self.free.set()
 
     async def send(self, part: Part) -> Receipt:
         self.sent.put_nowait(part)
+        await self.free.wait()
         return Receipt()
 
 
@@ -49,19 +53,19 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @asynccontextmanager
 async def working(
-    rig: Rig, room: int, lanes: tuple[str, ...] = (TURNS, DELIVERIES, CONTROL)
+    rig: Rig, room: int, lanes: tuple[str, ...] = (TURNS, DELIVERIES, CONTROL), platform: Collecting | None = None
 ) -> AsyncIterator[Collecting]:
-    """A worker on all partitions, with room for so many wakes beside those that wait for one."""
+    """A worker on all partitions, with room for so many turns, and for so many deliveries."""
     [server] = rig.pipe.servers.all
     queues = [keys.queue_name(lane, p) for lane in lanes for p in range(rig.pipe.settings.partitions)]
     connection = redis.Redis.from_url(server.url)
     worker = KeyturnWorker(queues, name="taken", connection=connection, serializer=Serializer, prepare_for_work=False)
     worker.hostname, worker.pid = "here", 1
-    stopping, platform = asyncio.Event(), Collecting()
-    fetchers = len([queue for queue in queues if not queue.startswith(CONTROL)])
+    stopping, platform = asyncio.Event(), platform or Collecting()
+    rooms = open_rooms(rig.pipe.settings.model_copy(update={"concurrency": room, "delivery_concurrency": room}))
     async with open_crew(rig.pipe, rig.agent, "taken") as crew, asyncio.timeout(60):
         crew = replace(crew, courier=Courier(rig.pipe, {"webhook": platform}))
-        running = asyncio.create_task(worker.run(crew, server, asyncio.Semaphore(fetchers + room), stopping))
+        running = asyncio.create_task(worker.run(crew, server, rooms, stopping))
         try:
             yield platform
         finally:
@@ -79,11 +83,16 @@ async def test_a_reply_is_taken_by_the_worker_that_wrote_it(rig: Rig, taken: lis
 
 
 async def test_a_worker_without_room_leaves_the_reply_to_whoever_comes(rig: Rig, taken: list[bool]) -> None:
-    async with working(rig, room=0) as platform:
-        for n in range(5):
+    platform = Collecting()
+    platform.free.clear()
+    async with working(rig, room=1, platform=platform):
+        for n in range(3):
             await rig.accept(f"m{n}", chat=f"c{n}")
-            assert (await platform.sent.get()).text == f"echo: m{n}"
-    assert taken == [False] * 5
+            while len(taken) < n + 1:
+                await asyncio.sleep(0.01)
+        assert taken == [True, False, False] and platform.sent.qsize() == 1  # the first fills the room
+        platform.free.set()
+        assert {(await platform.sent.get()).text for _ in range(3)} == {"echo: m0", "echo: m1", "echo: m2"}
     assert await rig.residue() == []
 
 

@@ -117,7 +117,7 @@ def test_bots_come_from_the_environment_and_keep_their_secrets(monkeypatch: pyte
     [
         ({"TOKEN": WORK_TOKEN, "BOTS__WORK__TOKEN": WORK_TOKEN}, "the same token"),
         ({"BOTS__WORK__TOKEN": "canary"}, "as @BotFather gave it"),
-        ({"BOTS__WORK__WEBHOOK_SECRET": "x"}, "token"),
+        ({"BOTS__WORK__WEBHOOK_SECRET": "x"}, "BOTS__WORK__TOKEN: Field required"),
         ({"BOTS": '{"a b": {"token": "77:a"}}'}, "lower-case word"),
         ({"BOTS__WORK__TOKEN": WORK_TOKEN, "BOTS__WORK__API_URL": "ftp://canary"}, "http"),
     ],

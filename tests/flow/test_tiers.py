@@ -34,7 +34,7 @@ def restart() -> Iterator[None]:
 async def test_a_command_for_admins_is_refused_to_others_and_hidden_from_them(
     make_settings: Callable[..., Settings], restart: None
 ) -> None:
-    async with open_pipeline(make_settings(admin_users=("root",))) as pipe:
+    async with open_pipeline(make_settings(admin_users=("webhook:root",))) as pipe:
         rig = Rig(pipe)
         assert await say(rig, "/restart-all") == "/restart-all is for admins here."
         assert "/restart-all" not in await say(rig, "/help")
@@ -45,7 +45,7 @@ async def test_a_command_for_admins_is_refused_to_others_and_hidden_from_them(
 async def test_others_may_give_only_what_is_listed_and_always_help_and_whoami(
     make_settings: Callable[..., Settings], restart: None
 ) -> None:
-    settings = make_settings(admin_users=("root",), user_commands=("new", "restart-all"))
+    settings = make_settings(admin_users=("webhook:root",), user_commands=("new", "restart-all"))
     async with open_pipeline(settings) as pipe:
         rig = Rig(pipe)
         assert await say(rig, "/undo") == "/undo is not switched on for you here."
@@ -61,16 +61,27 @@ async def test_others_may_give_only_what_is_listed_and_always_help_and_whoami(
         assert await say(rig, "/stop") == "/stop is not switched on for you here."
 
 
-def test_an_admin_is_known_by_an_exact_id_on_his_platform(make_settings: Callable[..., Settings]) -> None:
-    settings = make_settings(admin_users=("everywhere",), webhook=Webhook(admin_users=("here",)))
+def test_an_admin_is_known_by_an_exact_id_on_their_platform(make_settings: Callable[..., Settings]) -> None:
+    listed = ("42", "telegram:43", "webhook:44")
+    settings = make_settings(admin_users=listed, webhook=Webhook(admin_users=("here",)))
 
     def admin(user: str | None, platform: str = "webhook") -> bool:
         return is_admin(settings, Source(platform, "c", user=user, user_name="here"))
 
-    assert admin("here") and admin("everywhere") and admin("everywhere", "api")
-    assert not admin("here", "api") and not admin("Here") and not admin("x|here") and not admin(None)
-    assert not admin("here", "settings") and not admin("u", "model_config")
+    assert [user for user in ("42", "43", "44", "here") if admin(user, "telegram")] == ["42", "43"]
+    assert [user for user in ("42", "43", "44", "here") if admin(user, "webhook")] == ["44", "here"]
+    assert not any(admin(user, "api") for user in ("42", "43", "44", "here", "webhook:44", "api:42"))
+    assert not admin("Here") and not admin("x|here") and not admin("webhook:44") and not admin(None)
+    assert not admin("42", "settings") and not admin("u", "model_config")
     assert admin(None, "local")  # whoever sits at the terminal
+
+
+async def test_an_id_that_a_webhooks_sender_makes_up_gives_no_rights_of_a_chat_platform(
+    make_settings: Callable[..., Settings], restart: None
+) -> None:
+    async with open_pipeline(make_settings(admin_users=("42", "telegram:42"))) as pipe:
+        assert await say(Rig(pipe), "/restart-all", user="42") == "/restart-all is for admins here."
+        assert await say(Rig(pipe), "/restart-all", chat="c2", user="telegram:42") == "/restart-all is for admins here."
 
 
 async def test_custom_commands_answer_with_a_text_or_ask_the_agent(make_settings: Callable[..., Settings]) -> None:

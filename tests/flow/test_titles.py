@@ -15,6 +15,7 @@ from shared.store.usage import Spent
 from tests.store.books import ask
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
+from workers import titles
 from workers.agent import Answer, answered
 from workers.runner import Runner
 from workers.titles import Titling, cleaned, first_words
@@ -50,15 +51,15 @@ class Hands:
         self.agent = model or rig.agent
         self.model = model
 
-    async def say(self, text: str) -> str:
-        await self.rig.accept(text)
+    async def say(self, text: str, chat: str = "c1") -> str:
+        await self.rig.accept(text, chat=chat)
         runner = Runner(self.rig.pipe, self.agent, self.agent, "test", self.model, titling=self.titling)
-        await take_turns(await self.rig.lease(), runner)
-        return (await self.rig.pipe.store.outbox.open_parts("to:webhook:c1", 1000))[-1].text
+        await take_turns(await self.rig.lease(key_of(chat)), runner)
+        return (await self.rig.pipe.store.outbox.open_parts(f"to:webhook:{chat}", 1000))[-1].text
 
-    async def settled(self) -> str | None:
+    async def settled(self, chat: str = "c1") -> str | None:
         await asyncio.gather(*self.titling._tasks)
-        row = await self.rig.pipe.store.transcript.find(key_of())
+        row = await self.rig.pipe.store.transcript.find(key_of(chat))
         assert row is not None
         title: str | None = row["title"]
         return title
@@ -122,6 +123,21 @@ async def test_without_a_model_the_first_words_serve_also_after_new(rig: Rig) ->
     await hands.say("other words")
     await hands.say("more words")
     assert await hands.settled() == "other words"
+
+
+async def test_where_too_many_titles_are_under_way_the_first_words_serve_and_nothing_waits(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(titles, "MOST", 2)
+    gate = asyncio.Event()
+    hands = Hands(rig, model := Model(gate=gate))
+    for n in range(6):
+        await hands.say(f"hello from {n}", chat=f"c{n}")
+    assert len(hands.titling._tasks) == 2
+    gate.set()
+    found = [await hands.settled(f"c{n}") for n in range(6)]
+    assert found == ["A fine title", "A fine title", *(f"hello from {n}" for n in range(2, 6))]
+    assert len(model.asked) == 2
 
 
 @pytest.mark.parametrize(("on", "title"), [(True, "hello there"), (False, None)])

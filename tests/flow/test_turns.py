@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
-from shared.errors import Superseded
+from producers.intake import accept
+from shared.clock import now_ms
+from shared.control import control_key
+from shared.errors import Permanent, Superseded
+from shared.lane.lane import Claim
+from shared.lane.operator import waiting_mail
+from shared.pipeline import open_pipeline
+from shared.settings import Settings
 from shared.store.change import Ending, Proof
-from tests.support.pipe import Rig, key_of
+from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agent import FunctionAgent
 from workers.opening import open_mail
+from workers.turn import NOTICE
 
 
 async def test_a_message_is_answered_and_its_key_leaves_nothing_in_redis(rig: Rig) -> None:
@@ -111,3 +123,116 @@ async def test_attempts_belong_to_the_message_and_not_to_its_key(rig: Rig) -> No
     row = await rig.pipe.store.transcript.find(key_of())
     assert row is not None
     assert await rig.transcript() == ["1", "fine"]
+
+
+async def test_a_busy_conversation_hands_its_key_over_after_some_turns(make_settings: Callable[..., Settings]) -> None:
+    async with open_pipeline(make_settings(turns_per_lease=3)) as pipe:
+        rig = Rig(pipe)
+        for n in range(7):
+            await rig.accept(str(n))
+        answered = []
+        for _ in range(3):
+            await rig.run_turns()  # each time with a fresh wake, at the end of the line of others
+            answered.append(len(await rig.transcript()) // 2)
+        assert answered == [3, 6, 7]
+
+
+@pytest.mark.parametrize(("unseen", "ends"), [(11, "answered"), (12, "dead")])
+async def test_a_message_whose_attempts_never_come_to_an_end_is_set_aside_after_four_times_max_attempts(
+    rig: Rig, unseen: int, ends: str
+) -> None:
+    accepted, behind = await rig.accept("deadly"), await rig.accept("next")
+    for _ in range(unseen):
+        lease = await rig.lease()
+        assert await lease.begin(lease.of)  # and its worker dies
+        await rig.expire_lease(rig.pipe.turns, key_of())
+        await rig.pipe.turns.recover(key_of())
+    async with asyncio.timeout(90):  # a key that goes in circles ends here
+        await rig.run_turns()
+    row = await rig.pipe.store.journal.find(accepted.id)
+    assert row is not None and (row["state"], row["attempts"]) == (ends, 12)
+    assert row["reason"] == ("crashed" if ends == "dead" else None)
+    row = await rig.pipe.store.journal.find(behind.id)
+    assert row is not None and row["state"] == "answered"
+    assert ("echo: deadly" in await rig.transcript()) is (ends == "answered")
+
+
+@pytest.mark.parametrize("notice", ["Please send less at once.", None])
+async def test_the_chat_is_told_what_a_permanent_error_says_or_else_the_usual_words(
+    rig: Rig, notice: str | None
+) -> None:
+    async def refuses(text: str) -> str:
+        raise Permanent("too much", notice)
+
+    rig.agent = FunctionAgent(refuses)
+    await rig.accept("hello")
+    await rig.run_turns()
+    [part] = await rig.pipe.store.outbox.open_parts("to:webhook:c1", 10)
+    assert part.text == (notice or NOTICE)
+
+
+async def test_mail_that_comes_again_after_it_was_answered_is_dropped_under_the_same_lease(rig: Rig) -> None:
+    """A receiver that was slow puts the first message into the mailbox while the second one runs."""
+    first = await rig.accept("one")
+    await rig.accept("two")
+    row = await rig.pipe.store.journal.find(first.id)
+    assert row is not None
+    heard = []
+
+    async def slow_receiver(text: str) -> str:
+        heard.append(text)
+        if text == "two":
+            await rig.pipe.turns.put(key_of(), row["seq"], row["payload"].encode())
+        return f"echo: {text}"
+
+    rig.agent = FunctionAgent(slow_receiver)
+    await rig.run_turns()
+    assert heard == ["one", "two"]
+    assert await rig.transcript() == ["one", "echo: one", "two", "echo: two"]
+    assert [name for name in await rig.residue() if name.startswith("kt:turns")] == []
+
+
+async def test_mail_taken_from_the_journal_is_put_back_so_that_the_next_holder_knows_its_attempts(rig: Rig) -> None:
+    await rig.accept("0")
+    for server in rig.pipe.servers.all:
+        await server.client.flushall()
+    await rig.accept("1")
+
+    async def dies(text: str) -> str:
+        raise asyncio.CancelledError
+
+    rig.agent, lease = FunctionAgent(dies), await rig.lease()
+    assert lease.of == 2
+    lease.lost = True  # so nobody gives the key back, as nobody does for a worker that died
+    with pytest.raises(asyncio.CancelledError):
+        await rig.turns(lease)
+    assert [waiting.seq for waiting in await waiting_mail(rig.pipe.turns, key_of(), 10)] == [1, 2]
+    await rig.expire_lease(rig.pipe.turns, key_of())
+    await rig.pipe.turns.recover(key_of())
+    lease = await rig.lease()
+    assert (lease.of, lease.attempts_before(1)) == (1, (1, 0))
+
+
+@pytest.mark.parametrize("ends", ["answered", "dead", "superseded"])
+async def test_all_photos_of_an_album_end_like_the_first_or_merged_into_its_answer(rig: Rig, ends: str) -> None:
+    ids = []
+    for n in range(3):
+        photo = replace(an_inbound(f"photo {n}"), album="a1", received_at=now_ms() - 5000)
+        ids.append((await accept(rig.pipe, photo)).id)
+
+    async def looks(text: str) -> str:
+        if ends == "dead":
+            raise Permanent("no")
+        return "fine"
+
+    rig.agent = FunctionAgent(looks)
+    if ends == "superseded":
+        await rig.accept("/stop")
+        claim, lease = await rig.start(rig.pipe.control, control_key(key_of()))
+        assert claim is Claim.LEASED and lease is not None
+        await rig.turns(lease)
+    await rig.run_turns()
+    rows = [await rig.pipe.store.journal.find(id) for id in ids]
+    expected = [ends, "merged", "merged"] if ends == "answered" else [ends] * 3
+    assert [row["state"] for row in rows if row is not None] == expected
+    assert len(await rig.pipe.store.dead.all(state="open", limit=10)) == (3 if ends == "dead" else 0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,19 +12,24 @@ import pytest
 from shared.clock import now_ms
 from shared.messages import Entry, Mail, Reply, Result, Turn
 from shared.pipeline import open_pipeline
-from shared.settings import Budget, Settings
+from shared.settings import Budget, Memory, Settings
 from shared.store.change import Ending, Proof
 from shared.store.usage import Spent, Whose, day_of
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
+from tests.flow.test_never_stuck import ended
 from tests.store.books import ask
 from tests.support.pipe import Rig, an_inbound, key_of
+from tests.support.working import working
+from workers.agent import Answer
 from workers.budget import Budgets
+from workers.compress import PROMPT
 from workers.crew import open_crew
 from workers.runner import Runner
 from workers.turn import take_turns
 
 TODAY = day_of(now_ms())
 ME = "webhook:u=u1"
+PUT_OFF = "SELECT tries FROM flushes WHERE state = 'due' AND due_at > :later"
 
 
 class Spender:
@@ -202,3 +209,59 @@ async def test_budgets_are_asked_only_where_one_is_set(
         open_crew(pipe, Spender(), "test") as crew,
     ):
         assert (crew.runner.budgets is not None) is bool(limits)
+
+
+class Asked(Spender):
+    """Answers at a price, and counts the questions that come beside turns."""
+
+    wants_context = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions: list[str] = []
+
+    async def run(self, turn: Turn) -> Result:
+        """Enough is said to be looked at for memory."""
+        result = await super().run(turn)
+        return Result((*result.entries, *(Entry("assistant", f"more {n}") for n in range(4))), result.replies)
+
+    async def ask(self, rows: Sequence[Entry], system_prompt: str) -> Answer:
+        self.questions.append(system_prompt)
+        return Answer("a title, a summary or a note", "", self.usage)
+
+
+async def test_beyond_a_budget_no_question_is_asked_for_titles_summaries_or_memory(
+    make_settings: Callable[..., Settings],
+) -> None:
+    """The first answer uses the budget up; after it, nothing that somebody does makes a model work."""
+    budget, memory = Budget(user_tokens_per_day=100), Memory(after_seconds=0, look_seconds=0.1)
+    async with open_pipeline(make_settings(budget=budget, memory=memory)) as pipe:
+        rig, agent = Rig(pipe), Asked()
+        async with working(pipe, agent):
+            compress = "/compress here 0"
+            commands = [compress, "/branch", compress, "/branch", compress, "/new", "/memory"]
+            accepted = [(await rig.accept(text)).id for text in ("I like tea", *commands)]
+            rows = await ended(pipe, accepted)
+            assert {row["state"] for row in rows} == {"answered"}
+            deadline = time.monotonic() + 90
+            while not (put_off := await ask(pipe.store, PUT_OFF, later=now_ms() + 1_800_000)):
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+        assert agent.turns == 1 and agent.questions == []
+        assert [row["tries"] for row in put_off] == [0] * len(put_off)
+        said = [part["payload"] for row in rows for part in await pipe.store.outbox.of_turn(row["turn_id"])]
+        assert sum("budget for today is used up" in text for text in said) == 3
+        titles = await ask(pipe.store, "SELECT title FROM sessions WHERE title IS NOT NULL")
+        assert titles == [{"title": "I like tea"}]
+
+
+async def test_within_a_budget_titles_and_summaries_are_asked_for_and_counted(
+    make_settings: Callable[..., Settings],
+) -> None:
+    async with open_pipeline(make_settings(budget=Budget(user_tokens_per_day=100_000))) as pipe:
+        rig, agent = Rig(pipe), Asked()
+        async with working(pipe, agent):
+            await ended(pipe, [(await rig.accept(text)).id for text in ("one", "two", "/compress here 1")])
+        assert PROMPT in agent.questions
+        spent = await pipe.store.usage.of_owner(ME, TODAY)
+        assert spent.requests >= 3

@@ -30,6 +30,7 @@ from tests.lane.keyspace import Held, Keyspace, look
 from tests.support.pipe import Rig, key_of
 from tests.support.servers import Databases
 from workers.crew import open_crew
+from workers.process import open_rooms
 from workers.rq_worker import KeyturnWorker
 
 KEY = key_of()
@@ -106,7 +107,7 @@ async def our_work(pipe: Pipeline, agent: Any, done: Callable[[], bool]) -> None
     worker.hostname, worker.pid = "here", 1
     stopping = asyncio.Event()
     async with open_crew(pipe, agent, NAME) as crew:
-        running = asyncio.create_task(worker.run(crew, server, asyncio.Semaphore(10), stopping))
+        running = asyncio.create_task(worker.run(crew, server, open_rooms(pipe.settings), stopping))
         async with asyncio.timeout(60):
             while not done():
                 await asyncio.sleep(0.01)

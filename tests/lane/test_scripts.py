@@ -9,6 +9,8 @@ import pytest
 
 from shared.lane import Lane, Lease, Put, Recovered
 from shared.lane.lane import Claim
+from shared.lane.operator import restless
+from shared.lane.stopping import stop
 from shared.lane.wake import JOB_PREFIX, Running
 from tests.lane.workbench import DUE, LEASE, QUEUE, Workbench, state
 
@@ -108,6 +110,18 @@ async def test_a_mailbox_that_numbers_by_itself_keeps_the_order_of_arrival(bench
     mail = await bench.mail("k")
     assert [payload for _, payload in mail] == payloads
     assert len({seq for seq, _ in mail}) == 50 and mail[0][0] > 10**15
+
+
+async def test_the_order_of_arrival_holds_when_redis_clock_steps_back(bench: Workbench) -> None:
+    tomorrow = int((await bench.client.time())[0] + 86_400) * 10**6
+    await bench.put("k", tomorrow, b"before the step")
+    await bench.put("k", 0, b"after it")
+    await bench.put("k", 0, b"later")
+    assert await bench.mail("k") == [
+        (tomorrow, b"before the step"),
+        (tomorrow + 1, b"after it"),
+        (tomorrow + 2, b"later"),
+    ]
 
 
 # -- start
@@ -282,6 +296,17 @@ async def test_only_the_named_numbers_are_dropped(bench: Workbench) -> None:
     assert [m.seq for m in await lease.acknowledge([2, 4, 99], limit=4)] == [1, 3]
 
 
+async def test_a_lease_is_renewed_for_its_second_turn_too(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await bench.put("k", 2)
+    lease = await bench.lease()
+    assert [m.seq for m in await lease.acknowledge([1], limit=1)] == [2]
+    await bench.expire("k")
+    await bench.renew(lease)
+    assert not lease.lost and near(await bench.due("k"), LEASE_S)
+    assert await bench.lane.recover("k") is Recovered.NOTHING
+
+
 # -- release
 
 
@@ -294,6 +319,15 @@ async def test_a_key_released_now_is_awake_with_its_mail(bench: Workbench) -> No
     assert await bench.status(lease.running.id) == "finished"
     again = await bench.lease()
     assert (again.attempts, again.begun, again.mail[0].seq) == (1, False, 1)
+    assert again.attempts_before(1) == (1, 1)  # one, and known to have failed
+
+
+async def test_an_attempt_whose_end_nobody_saw_is_not_known_to_have_failed(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await bench.lease()
+    await bench.expire("k")
+    await bench.lane.recover("k")
+    assert (await bench.lease()).attempts_before(1) == (1, 0)
 
 
 async def test_a_release_that_spends_nothing_takes_the_attempt_back(bench: Workbench) -> None:
@@ -395,6 +429,30 @@ async def test_a_forgotten_lease_of_a_dead_worker_leaves_nothing(bench: Workbenc
     assert await bench.residue() == []
 
 
+async def test_a_renewal_that_comes_too_late_takes_an_idle_key_not_again(bench: Workbench) -> None:
+    """Redis still knows the job, so nothing was lost: the key went idle by itself."""
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    await lease.acknowledge([1], limit=1)
+    bench.lane.hold(lease)
+    await bench.renew(lease)
+    assert lease.lost and await bench.residue() == []
+
+
+async def test_a_lease_that_ended_while_its_renewal_was_under_way_is_not_declared_lost(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    late = await bench.lease()
+    told: list[str] = []
+    late.on_lost = lambda: told.append("lost")
+    await bench.expire("k")
+    await bench.lane.recover("k")
+    await bench.lease()
+    renewing = asyncio.ensure_future(bench.renew(late))
+    await asyncio.sleep(0)  # it has asked Redis
+    await asyncio.gather(late.release(spent=False), renewing)
+    assert (late.ended, late.lost, told) == (True, False, [])
+
+
 # -- recover
 
 
@@ -409,11 +467,61 @@ async def test_an_expired_lease_is_woken_with_its_count_of_attempts(bench: Workb
     assert await bench.queued() == [job_id]
 
 
+async def test_a_key_whose_lease_expired_goes_to_the_front_of_the_queue(bench: Workbench) -> None:
+    await bench.put("a", 1)
+    await bench.put("b", 1)
+    await bench.lease()
+    [waiting] = await bench.queued()
+    await bench.expire("a")
+    await bench.lane.recover("a")
+    [first, second] = await bench.queued()
+    assert second == waiting and (await bench.state("a"))["job"] == first
+
+
+async def test_a_key_whose_delay_ended_goes_to_the_end_of_the_queue(bench: Workbench) -> None:
+    await bench.put("a", 1)
+    await bench.put("b", 1)
+    await (await bench.lease()).release(delay=timedelta(minutes=5), spent=True)
+    [waiting] = await bench.queued()
+    await bench.expire("a")
+    await bench.lane.recover("a")
+    assert (await bench.queued())[0] == waiting
+
+
 async def test_a_queued_wake_is_trusted(bench: Workbench) -> None:
     await bench.put("k", 1)
     await bench.hurry("k")
     assert await bench.lane.recover("k") is Recovered.NOTHING
     assert len(await bench.queued()) == 1 and near(await bench.due("k"), LEASE_S)
+
+
+async def test_a_wake_that_is_not_started_is_made_anew_after_a_bounded_time(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await bench.client.delete(QUEUE)
+    looks = []
+    for _ in range(4):
+        await bench.hurry("k")
+        looks.append(await bench.lane.recover("k"))
+    assert looks == [Recovered.NOTHING] * 3 + [Recovered.WAKE_LATE]
+    lease = await bench.lease()
+    assert [m.seq for m in lease.mail] == [1]
+    assert await lease.acknowledge([1], limit=1) == [] and await bench.residue() == []
+
+
+async def test_a_long_queue_hardly_grows_by_looking_at_what_waits_in_it(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    late = [look for look in range(1, 200) if await bench.lane.recover("k") is Recovered.WAKE_LATE]
+    assert late == [4, 8, 16, 32, 64, 128, 192]
+    assert len(await bench.queued()) == 1 + len(late)
+
+
+async def test_every_wake_has_its_time_to_be_started(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    for _ in range(3):
+        assert await bench.lane.recover("k") is Recovered.NOTHING
+    await (await bench.lease()).release(spent=True)
+    looks = [await bench.lane.recover("k") for _ in range(4)]
+    assert looks == [Recovered.NOTHING] * 3 + [Recovered.WAKE_LATE]
 
 
 @pytest.mark.parametrize("status", [None, "failed", "canceled", "finished"])
@@ -450,9 +558,49 @@ async def test_what_is_due_is_found_and_the_next_time_is_told(bench: Workbench) 
     await bench.hurry("b")
     late, next_s = await bench.lane.due(bench.server, 10)
     assert late == ["b"] and near(next_s, LEASE_S)
-    assert await bench.lane.due(bench.server, 1) == (["b"], float("inf"))
+    await bench.hurry("a")
+    pages = [await bench.lane.due(bench.server, 1, skip=skip) for skip in range(3)]
+    assert [late for late, _ in pages] == [["a"], ["b"], []] and all(near(next_s, LEASE_S) for _, next_s in pages)
     await bench.client.delete(DUE)
     assert await bench.lane.due(bench.server, 10) == ([], float("inf"))
+
+
+# -- stop
+
+
+async def test_stopping_a_key_that_is_awake_queues_no_second_wake(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    [job_id] = await bench.queued()
+    stopped = await stop(bench.lane, "k", 7, 10)
+    assert stopped is not None and not stopped.running and stopped.mail == (b"m1",)
+    assert await bench.queued() == [job_id] and await bench.state("k") == {"job": job_id, "stop": "7"}
+
+
+async def test_stopping_a_key_whose_lease_expired_leaves_it_to_whoever_finds_it(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    await bench.expire("k")
+    stopped = await stop(bench.lane, "k", 7, 10)
+    assert stopped is not None and not stopped.running
+    assert await bench.queued() == [] and (await bench.state("k"))["job"] == lease.running.id
+    assert await bench.lane.recover("k") is Recovered.LEASE_EXPIRED
+    assert (await bench.lease()).stop_ms == 7
+
+
+async def test_stopping_ends_a_delay(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await (await bench.lease()).release(delay=timedelta(minutes=5), spent=True)
+    assert await stop(bench.lane, "k", 7, 10) is not None
+    assert (await bench.lease()).stop_ms == 7
+
+
+# -- what an operator sees
+
+
+async def test_keys_that_are_idle_are_not_listed(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await bench.client.zadd(DUE, {"was here": 1})
+    assert [(state.key, state.state) for state in await restless(bench.lane, 10)] == [("k", "awake")]
 
 
 # -- requeue, finish, awake

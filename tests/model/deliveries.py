@@ -3,7 +3,11 @@
 The lane is the same as for turns. The commit of a row is one step and its publication another: between them its worker
 may die, as a receiver may between journal and mailbox. A platform either recognises a part that it has (idempotent) or
 shows it twice. A deliverer reads the parts and then marks them one by one; the product reads and marks the next in one
-statement (outbox_take.sql), so it can do less than the model can.
+statement (outbox_take.sql), so it can do less than the model can. A write whose answer is lost is repeated by the worker
+that made it, which recognises its own mark: here that is the one step that it amounts to, or a crash after it.
+
+An attempt is young for one lease time after its mark, by the database's clock. While its worker lives, it gets old only by
+the fault that a lease runs out: a healthy worker ends it before.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from tests.model.explore import Kind, Step, changed
 from tests.model.lane import DEAD, EMPTY, LIVE, NOBODY, Lane, Mail
 
 DECIDED, COMMITTED, PUBLISHED = 0, 1, 2
-FAULTS = ("crash", "die", "expire", "flush", "failover", "transient", "unclear", "refused")
+FAULTS = ("crash", "die", "expire", "flush", "failover", "transient", "busy", "unclear", "refused")
 _FAULT = {name: i for i, name in enumerate(FAULTS)}
 
 
@@ -38,6 +42,8 @@ class Row(NamedTuple):
 
     state: int = Outcome.PENDING
     attempts: int = 0
+    waits: int = 0  # attempts that the platform answered with a request to wait
+    young: bool = False  # the attempt that it is marked with began less than a lease time ago
     ambiguous: bool = False
     letters: int = 0  # dead letters about it
     arrivals: int = 0  # ghost: how often the platform got it
@@ -49,6 +55,12 @@ class Part(NamedTuple):
     id: int
     attempts: int
     sending: bool
+    waits: int = 0
+    young: bool = False
+
+    @property
+    def counted(self) -> int:
+        return self.attempts - self.waits
 
 
 class Pc:
@@ -65,6 +77,7 @@ class Pc:
     BURY = 8
     WAIT = 9  # release the key, delayed
     ACK = 10
+    BUSY = 11  # the platform asked to wait: the attempt does not count
 
 
 class Worker(NamedTuple):
@@ -86,6 +99,7 @@ class World(NamedTuple):
     stale: Lane | None
     faults: tuple[int, ...]
     early: bool  # ghost: a part arrived before an earlier one that was still to come
+    both: bool = False  # ghost: an attempt began while another worker's young one was under way
 
 
 @dataclass(frozen=True)
@@ -131,8 +145,13 @@ class Deliveries:
                 found.append(f"I5: part {n} is buried without a dead letter")
             if row.state == Outcome.BURIED and row.arrivals and not row.ambiguous:
                 found.append(f"I6: part {n} arrived, is buried, and nobody flagged it")
+            given_up = row.state == Outcome.BURIED and not row.ambiguous and not self.faults.get("refused")
+            if given_up and row.attempts - row.waits < self.max_attempts:
+                found.append(f"I5: part {n} is buried before it was tried often enough")
         if w.early:
             found.append("I5: a part arrived before an earlier one")
+        if w.both:
+            found.append("I6: a part was sent by two workers at once")
         return found
 
     def at_rest(self, w: World) -> bool:
@@ -181,7 +200,9 @@ class Deliveries:
                 rows = [
                     (n, row) for n, row in enumerate(w.rows, 1) if w.published[n - 1] != DECIDED and row.state in OPEN
                 ]
-                parts = tuple(Part(n, row.attempts, row.state == Outcome.SENDING) for n, row in rows)
+                parts = tuple(
+                    Part(n, row.attempts, row.state == Outcome.SENDING, row.waits, row.young) for n, row in rows
+                )
                 me = self._turn_to(me._replace(parts=parts))
                 yield Step(f"{name}: read what waits: {[n for n, _ in rows]}", Kind.WORK, _with(w, i, me))
             case Pc.FLAG:
@@ -193,21 +214,21 @@ class Deliveries:
             case Pc.SEND:
                 yield from self._send(w, i, part, row)
             case Pc.SENT:
-                after = _with(w, i, self._next(me), part.id, row._replace(state=Outcome.SENT))
+                after = _with(w, i, self._next(me), part.id, row._replace(state=Outcome.SENT, young=False))
                 if self.mutant == "sent mark before send":
                     after = _with(after, i, me._replace(pc=Pc.SEND))
                 yield Step(f"{name}: mark part {part.id} sent", Kind.WORK, after)
             case Pc.UNCLEAR:
-                give_up = part.attempts + 1 >= self.max_attempts or not (
+                give_up = part.counted + 1 >= self.max_attempts or not (
                     self.idempotent or self.resend or self.mutant == "unclear sends always repeated"
                 )
                 after = _with(
                     w, i, me._replace(pc=Pc.BURY if give_up else Pc.FAILED), part.id, row._replace(ambiguous=True)
                 )
                 yield Step(f"{name}: flag part {part.id}", Kind.WORK, after)
-            case Pc.FAILED:
-                if row.state in OPEN:
-                    row = row._replace(state=Outcome.PENDING)
+            case Pc.FAILED | Pc.BUSY:
+                if row.state == Outcome.SENDING and row.attempts == part.attempts + 1:  # outbox_failed.sql
+                    row = row._replace(state=Outcome.PENDING, young=False, waits=row.waits + (me.pc == Pc.BUSY))
                 yield Step(
                     f"{name}: part {part.id} is to be sent later",
                     Kind.WORK,
@@ -242,7 +263,8 @@ class Deliveries:
             return me._replace(pc=Pc.ACK)
         part = me.parts[0]
         if part.sending:
-            return me._replace(pc=Pc.FLAG)
+            waits = part.young and self.mutant != "a young attempt taken over at once"
+            return me._replace(pc=Pc.WAIT if waits else Pc.FLAG)
         if self.mutant == "sent mark before send":
             return me._replace(pc=Pc.SENT)
         return me._replace(pc=Pc.SEND if self.mutant == "no sending mark" else Pc.MARK)
@@ -254,11 +276,7 @@ class Deliveries:
     def _mark(self, w: World, i: int, part: Part, row: Row) -> Step:
         """outbox_sending.sql: a compare-and-set on the count of attempts."""
         me, label = w.workers[i], f"deliverer {i}: mark part {part.id} sending"
-        if (
-            part.sending
-            and part.attempts >= self.max_attempts
-            and self.mutant != "attempts checked only after an error"
-        ):
+        if part.sending and part.counted >= self.max_attempts and self.mutant != "attempts checked only after an error":
             return Step(
                 f"deliverer {i}: part {part.id} never came to an end", Kind.WORK, _with(w, i, me._replace(pc=Pc.BURY))
             )
@@ -266,8 +284,10 @@ class Deliveries:
             passes = self.mutant == "going on past a part that another sends"
             me = self._next(me) if passes else me._replace(pc=Pc.WAIT)
             return Step(label + ": another did", Kind.WORK, _with(w, i, me))
-        attempts = min(row.attempts + 1, self.max_attempts + 2)  # the count is kept finite, beyond where it decides
-        row = row._replace(state=Outcome.SENDING, attempts=attempts)
+        most = self.max_attempts + self.faults.get("busy", 0) + 2
+        attempts = min(row.attempts + 1, most)  # the count is kept finite, beyond where it decides
+        w = w._replace(both=w.both or (row.young and _under_way(w, part.id)))
+        row = row._replace(state=Outcome.SENDING, attempts=attempts, young=True)
         return Step(label, Kind.WORK, _with(w, i, me._replace(pc=Pc.SEND), part.id, row))
 
     def _send(self, w: World, i: int, part: Part, row: Row) -> Iterator[Step]:
@@ -278,10 +298,13 @@ class Deliveries:
             return
         first_mark = self.mutant == "sent mark before send"
         yield Step(label, Kind.WORK, _with(arrived, i, self._next(me) if first_mark else me._replace(pc=Pc.SENT)))
-        last = part.attempts + 1 >= self.max_attempts
+        last = part.counted + 1 >= self.max_attempts
         if _may(w, "transient"):
             after = _with(_spend(w, "transient"), i, me._replace(pc=Pc.BURY if last else Pc.FAILED))
             yield Step(label + ": it did not go out", Kind.FAULT, after)
+        if _may(w, "busy"):
+            after = _with(_spend(w, "busy"), i, me._replace(pc=Pc.BUSY))
+            yield Step(label + ": told to wait", Kind.FAULT, after)
         if _may(w, "unclear"):
             me = me._replace(pc=Pc.UNCLEAR)
             yield Step(label + ": it arrives, no answer comes", Kind.FAULT, _with(_spend(arrived, "unclear"), i, me))
@@ -292,7 +315,7 @@ class Deliveries:
 
     def _buried(self, row: Row) -> Row:
         if row.state in OPEN:
-            return row._replace(state=Outcome.BURIED, letters=row.letters + 1)
+            return row._replace(state=Outcome.BURIED, young=False, letters=row.letters + 1)
         if self.mutant == "dead letter without looking at the row":
             return row._replace(letters=row.letters + 1)
         return row
@@ -321,6 +344,9 @@ class Deliveries:
                 yield Step("housekeeper: the outbox waits, asleep", Kind.WORK, w._replace(keeper=waiting[0]))
 
     def _pass_time(self, w: World) -> Iterator[Step]:
+        for id, row in enumerate(w.rows, 1):
+            if row.young:
+                yield from self._get_old(w, id, row)
         state = w.lane.state
         if state is None or state.until != LIVE:
             return
@@ -329,6 +355,14 @@ class Deliveries:
             yield Step("time: a delay or a dead worker's lease ends", Kind.WORK, after)
         elif _may(w, "expire"):
             label = f"fault: the lease of deliverer {state.token} runs out while it works"
+            yield Step(label, Kind.FAULT, _spend(after, "expire"))
+
+    def _get_old(self, w: World, id: int, row: Row) -> Iterator[Step]:
+        after = w._replace(rows=changed(w.rows, id - 1, row._replace(young=False)))
+        if not _under_way(w, id):
+            yield Step(f"time: the attempt at part {id}, which nobody makes any more, gets old", Kind.WORK, after)
+        elif _may(w, "expire"):
+            label = f"fault: the lease time of the attempt at part {id} runs out while it works"
             yield Step(label, Kind.FAULT, _spend(after, "expire"))
 
     def _break(self, w: World) -> Iterator[Step]:
@@ -374,6 +408,12 @@ def _arrived(w: World, id: int) -> World:
     ]
     early = w.early or bool(earlier and not row.arrivals and not row.ambiguous)
     return w._replace(rows=changed(w.rows, id - 1, row._replace(arrivals=min(row.arrivals + 1, 2))), early=early)
+
+
+def _under_way(w: World, id: int) -> bool:
+    """Whether a worker is making an attempt at this part, or writing down how it ended."""
+    making = (Pc.SEND, Pc.SENT, Pc.UNCLEAR, Pc.FAILED, Pc.BUSY)
+    return any(me.pc in making and me.parts[0].id == id for me in w.workers)
 
 
 def _may(w: World, fault: str) -> bool:

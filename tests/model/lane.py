@@ -111,12 +111,13 @@ def go_on(lane: Lane, *, counting: bool, apart: bool, hand_over: bool) -> tuple[
     return lane._replace(state=state._replace(until=LIVE)), True
 
 
-def release(lane: Lane, token: int, *, delayed: bool, spent: bool) -> Lane:
-    """release.lua; nothing changes when the lease is another's."""
+def release(lane: Lane, token: int, *, delayed: bool, spent: bool, begun: bool = True) -> Lane:
+    """release.lua; nothing changes when the lease is another's. A failure counts whether an attempt was begun or not."""
     state = lane.state
     if state is None or state.token != token:
         return lane
-    state = state._replace(token=NOBODY, until=UNSET, attempts=max(0, state.attempts - (not spent)))
+    attempts = state.attempts + (spent and not begun) - (begun and not spent)
+    state = state._replace(token=NOBODY, until=UNSET, attempts=max(0, attempts))
     return lane._replace(state=state._replace(until=LIVE, job=0)) if delayed else _woken(lane, state)
 
 
@@ -135,14 +136,14 @@ def expire(lane: Lane) -> Lane:
     return lane._replace(state=lane.state._replace(until=PAST))
 
 
-def recover(lane: Lane) -> Lane:
-    """recover.lua."""
+def recover(lane: Lane, *, late: bool = False) -> Lane:
+    """recover.lua. `late`: the key's queued wake was not started for long, and gets another beside it."""
     state = lane.state or State()
     if state.until == LIVE:
         return lane
     if not lane.mail:
         return lane._replace(state=None)
-    if state.token == NOBODY and state.until == UNSET and state.job:
+    if state.token == NOBODY and state.until == UNSET and state.job and not late:
         return lane
     return _woken(lane, state._replace(token=NOBODY, until=UNSET))
 

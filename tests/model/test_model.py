@@ -35,7 +35,10 @@ TURNS = [
         Turns("attempts are a message's own", TWO, limit=2, faults={"raise": 1, "die": 1, "crash": 1, "phantom": 1}),
         12_000,
     ),
+    (Turns("what cannot be opened counts", TWO, limit=2, faults={"unopened": 3, "die": 1, "crash": 1}), 10_000),
+    (Turns("provider outages spend no attempt", TWO, limit=2, faults={"outage": 2, "raise": 2, "crash": 1}), 10_000),
     (Turns("wakes popped and never started", TWO, pops=True, faults={"crash": 2, "slow": 1}), 12_000),
+    (Turns("wakes that are late and get a second one", TWO, faults={"late": 1, "die": 1, "expire": 1}), 12_000),
     (Turns("hand over and drain", (0, 0, 0), turns_per_lease=1, faults={"crash": 1, "stop": 1}), 10_000),
     (
         Turns("no sweep while Redis keeps all", TWO, (0,), sweep=False, faults={"expire": 1, "crash": 1, "reply": 1}),
@@ -51,15 +54,19 @@ TURNS = [
 
 DELIVERIES = [
     (Deliveries("deaths between send and mark", faults={"crash": 2, "die": 1}, max_attempts=2), 8_000),
-    (Deliveries("zombies that still send", faults={"expire": 1}), 15_000),
+    (Deliveries("zombies that still send", faults={"expire": 2}), 60_000),
     (
         Deliveries("zombies at one part", rows=1, max_attempts=2, faults={"expire": ANY, "crash": 1, "unclear": 1}),
         30_000,
     ),
-    (Deliveries("never send an ambiguous part again", resend=False, faults={"expire": 1, "refused": 1}), 25_000),
+    (
+        Deliveries("told to wait", rows=1, max_attempts=2, faults={"busy": 2, "transient": 2, "expire": 1, "crash": 1}),
+        10_000,
+    ),
+    (Deliveries("never send an ambiguous part again", resend=False, faults={"expire": 2, "refused": 1}), 140_000),
     (Deliveries("no answer, policy: leave it", resend=False, faults={"unclear": 1, "crash": 1, "transient": 1}), 8_000),
-    (Deliveries("idempotent platform, FLUSHALL", idempotent=True, max_attempts=2, faults={"flush": 1}), 20_000),
-    (Deliveries("deliveries after a failover to a stale replica", max_attempts=2, faults={"failover": 1}), 20_000),
+    (Deliveries("idempotent platform, FLUSHALL", idempotent=True, max_attempts=2, faults={"flush": 1}), 9_000),
+    (Deliveries("deliveries after a failover to a stale replica", max_attempts=2, faults={"failover": 1}), 12_000),
     (Deliveries("a part that kills its worker", poison=True, faults={"crash": 1}), 1_500),
 ]
 
@@ -86,6 +93,7 @@ MUTANTS: list[Turns | Deliveries] = [
     Deliveries("going on past a part that another sends", faults={"expire": 1}),
     Deliveries("dead letter without looking at the row", rows=1, resend=False, faults={"expire": 1, "refused": 1}),
     Deliveries("unclear sends always repeated", rows=1, resend=False, faults={"unclear": 1}),
+    Deliveries("a young attempt taken over at once", faults={"flush": 1}),
     Deliveries("attempts checked only after an error", rows=1, poison=True),
 ]
 
@@ -99,9 +107,13 @@ SEEN_AS = {
     "raise": "the agent fails",
     "reply": "hear nothing",
     "slow": "whose worker is slow",
+    "late": "whose wake is late",
     "stop": "told to stop",
     "phantom": "a renewal under way",
+    "unopened": "cannot be opened",
+    "outage": "the provider is away",
     "transient": "did not go out",
+    "busy": "told to wait",
     "unclear": "no answer comes",
     "refused": ": refused",
 }

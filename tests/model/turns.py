@@ -209,6 +209,9 @@ class Turns(Rules):
         for key, lane in enumerate(w.lanes):
             if lane.state is not None and (woken := lanes.recover(lane)) != lane:
                 yield Step(f"housekeeper: recover key {key}", Kind.WORK, w._replace(lanes=changed(w.lanes, key, woken)))
+            elif lane.state is not None and may(w, "late") and (twice := lanes.recover(lane, late=True)) != lane:
+                after = spend(w, "late")._replace(lanes=changed(w.lanes, key, twice))
+                yield Step(f"housekeeper: wake key {key} again, whose wake is late", Kind.FAULT, after)
             for job in lane.popped:
                 if not any(me.pc == Pc.POPPED and (me.key, me.job) == (key, job) for me in w.workers):
                     back = w._replace(lanes=changed(w.lanes, key, lanes.requeue(lane, job)))

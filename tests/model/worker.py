@@ -41,6 +41,8 @@ class TurnWorker:
                     yield self._load(w, i)
             case Pc.LOAD:
                 yield self._load(w, i)
+                if may(w, "unopened"):
+                    yield self._not_opened(spend(w, "unopened"), i)
             case Pc.GAP:
                 rows = [Mail(n, row.event) for n, row in enumerate(w.journal[me.key], 1) if row.state == PENDING]
                 assert me.known
@@ -153,6 +155,22 @@ class TurnWorker:
                 return having(w, i, me._replace(pc=Pc.GAP))
         return self._ready(w, i, me._replace(mail=me.head, failed=failed))
 
+    def _not_opened(self, w: World, i: int) -> Step:
+        """turn.py, not_opened: a failure before an attempt is begun counts. What is set aside is what the journal has next."""
+        me = w.workers[i]
+        label = f"worker {i}: the head of key {me.key} cannot be opened"
+        if me.attempts - me.begun + 1 < self.rules.limit:
+            lane = lanes.release(w.lanes[me.key], i, delayed=True, spent=True, begun=me.begun)
+            return Step(label, Kind.FAULT, off(having(w, i, me, lane), i))
+        waits = [Mail(n, row.event) for n, row in enumerate(w.journal[me.key], 1) if row.state == PENDING]
+        known = (w.version, w.done[me.key])
+        if not waits or waits[0].seq > me.head.seq:
+            return Step(label, Kind.FAULT, having(w, i, me._replace(pc=Pc.DROP, known=known)))
+        if waits[0] != me.head:  # the attempts were counted for the mail behind it
+            lane = lanes.release(lanes.put(w.lanes[me.key], waits[0]), i, delayed=True, spent=True, begun=me.begun)
+            return Step(f"{label}, m{waits[0].event} comes first", Kind.FAULT, off(having(w, i, me, lane), i))
+        return Step(label, Kind.FAULT, having(w, i, me._replace(pc=Pc.BURY, mail=waits[0], known=known)))
+
     def _begun_before(self, me: Worker) -> int:
         in_redis = me.attempts - me.begun if me.of == (me.mail.seq if self.rules.apart else 0) else 0
         return max(in_redis, me.failed)
@@ -199,6 +217,11 @@ class TurnWorker:
                 )
         if may(w, "raise"):
             yield self._failed(spend(w, "raise"), i, Kind.FAULT)
+        if may(w, "outage"):
+            lane = lanes.release(w.lanes[me.key], i, delayed=True, spent=False)
+            tries = changed(w.tries, me.mail.event, max(0, w.tries[me.mail.event] - 1))
+            after = off(having(spend(w, "outage")._replace(tries=tries), i, me, lane), i)
+            yield Step(f"worker {i}: the provider is away, m{me.mail.event} waits", Kind.FAULT, after)
         if may(w, "stop"):
             lane = lanes.release(w.lanes[me.key], i, delayed=False, spent=False)
             after = off(having(spend(w, "stop"), i, me, lane), i)

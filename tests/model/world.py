@@ -82,7 +82,22 @@ class World(NamedTuple):
 
 
 DONE = -1
-FAULTS = ("crash", "die", "expire", "flush", "failover", "tail", "raise", "reply", "slow", "stop", "phantom")
+FAULTS = (
+    "crash",
+    "die",
+    "expire",
+    "flush",
+    "failover",
+    "tail",
+    "raise",
+    "reply",
+    "slow",
+    "stop",
+    "phantom",
+    "unopened",
+    "outage",
+    "late",
+)
 _FAULT = {name: i for i, name in enumerate(FAULTS)}
 
 

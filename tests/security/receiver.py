@@ -13,7 +13,8 @@ import uvicorn
 from structlog.testing import capture_logs
 
 from producers.antechamber import Antechamber
-from producers.process import bind, server_config
+from producers.bind import bind
+from producers.process import server_config
 from producers.web import build_app
 from shared.pipeline import Pipeline
 from tests.support.door import WAIT_SECONDS, Headers

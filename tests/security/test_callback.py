@@ -17,7 +17,7 @@ from shared.settings import Webhook
 from tests.conftest import WEBHOOK_SECRET
 from tests.support.door import WAIT_SECONDS, Door, a_body, signed
 from tests.support.pipe import Rig
-from workers.delivery.webhook import LONGEST_WAIT, WebhookSender, open_sender
+from workers.delivery.webhook import ANSWER_BYTES, LONGEST_WAIT, WebhookSender, open_sender
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 PART = Part(1, "out_1", "agent:main:webhook:dm:c1", Source("webhook", "c1"), ("evt_1",), 1, 1, "hello")
@@ -30,8 +30,10 @@ class Listener:
     answer: Answer
     url: str = ""
     heads: list[str] = field(default_factory=list)
+    connections: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -100,11 +102,23 @@ async def test_an_endless_answer_costs_neither_memory_nor_time() -> None:
     assert sent < 100 * 1024 * 1024
 
 
-async def test_an_answer_that_unpacks_to_a_gigabyte_is_not_unpacked() -> None:
-    bomb = gzip.compress(b"\0" * 50_000_000, 9)
-    answer = answering("200 OK", "content-encoding: gzip", body=bomb[:60_000])
+async def test_an_answer_that_unpacks_to_a_thousand_times_its_size_is_not_unpacked() -> None:
+    """It is read as it came, so it is short enough for its connection to be used again."""
+    bomb = gzip.compress(bytes(50 << 20), 9)
+    assert len(bomb) < ANSWER_BYTES
+    answer = answering("200 OK", "content-encoding: gzip", body=bomb)
     async with listening(answer) as callback, sending(callback.url) as sender:
-        await sender.send(PART)
+        for _ in range(3):
+            await sender.send(PART)
+    assert (len(callback.heads), callback.connections) == (3, 1)
+
+
+async def test_an_answer_of_which_more_is_sent_than_is_read_ends_its_connection() -> None:
+    answer = answering("200 OK", body=bytes(100 * ANSWER_BYTES))
+    async with listening(answer) as callback, sending(callback.url) as sender:
+        for _ in range(3):
+            await sender.send(PART)
+    assert (len(callback.heads), callback.connections) == (3, 3)
 
 
 async def test_a_callback_that_drips_its_head_is_given_up_in_time_and_counts_as_ambiguous() -> None:

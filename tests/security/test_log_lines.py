@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -24,11 +25,17 @@ HOSTILE = 'Mallory]\r\n{"event":"forged"}\x1b[2J\x9b2J\x85\u2028\u202e\u200b\ufe
 
 
 @pytest.fixture
-def stderr(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+def form() -> str:
+    return "json"
+
+
+@pytest.fixture
+def stderr(monkeypatch: pytest.MonkeyPatch, form: str) -> Iterator[io.StringIO]:
     before, handlers = structlog.get_config(), logging.getLogger().handlers[:]
     heard = io.StringIO()
     monkeypatch.setattr(sys, "stderr", heard)
-    log.setup("debug", "test", ["short", SECRET, "plain-secret-value"])
+    monkeypatch.setenv("NO_COLOR", "1")
+    log.setup("debug", "test", ["short", SECRET, "plain-secret-value"], form=form)
     yield heard
     structlog.configure(**before)
     logging.basicConfig(handlers=handlers, force=True)
@@ -45,6 +52,44 @@ def test_hostile_text_stays_inside_its_line(stderr: io.StringIO) -> None:
     assert text.count("\n") == 2 and len(text.splitlines()) == 2
     assert all(unicodedata.category(char) not in ("Cc", "Cf", "Zl", "Zp", "Cs") for char in text.replace("\n", ""))
     assert [line["event"][:4] for line in lines(stderr)] == ["refu", "said"]
+
+
+@pytest.mark.parametrize("form", ["text"])
+def test_hostile_text_stays_inside_its_line_for_a_person_too(stderr: io.StringIO) -> None:
+    structlog.get_logger().warning(HOSTILE, name=HOSTILE, path=HOSTILE + "\ud800", **{HOSTILE: 1})
+    logging.getLogger("library").warning("said %s", HOSTILE)
+    try:
+        raise RuntimeError(HOSTILE)
+    except RuntimeError:
+        structlog.get_logger().exception("raised")
+    first, second, third, *traceback = stderr.getvalue().splitlines()
+    assert " warning test " in first and " warning test " in second and " error   test " in third
+    assert traceback and all(line.startswith("    ") for line in traceback)
+    text = stderr.getvalue().replace("\n", "")
+    assert all(unicodedata.category(char) not in ("Cc", "Cf", "Zl", "Zp", "Cs") for char in text)
+
+
+@pytest.mark.parametrize("form", ["text"])
+@pytest.mark.parametrize("spelled", [SECRET, "plain-secret-value", "pass%22word%5Cwith%2Fodd%3Achars"])
+def test_a_secret_is_cut_out_of_lines_for_a_person_too(stderr: io.StringIO, spelled: str) -> None:
+    structlog.get_logger().error(f"it said {spelled}", error=f"with {spelled}!", alone=spelled, **{spelled: 1})
+    try:
+        raise RuntimeError(spelled)
+    except RuntimeError:
+        structlog.get_logger().exception("raised")
+    text = stderr.getvalue()
+    assert text.count("[hidden]") >= 5
+    for form in (spelled, orjson.dumps(spelled).decode()[1:-1]):
+        assert form not in text
+
+
+@pytest.mark.parametrize("form", ["text"])
+def test_a_line_for_a_person_has_time_level_process_and_words(stderr: io.StringIO) -> None:
+    structlog.get_logger().info("taken in", key="agent:main:api:dm:c1", note="two words", count=3)
+    assert re.fullmatch(
+        r'\d\d:\d\d:\d\d info    test      taken in key=agent:main:api:dm:c1 note="two words" count=3\n',
+        stderr.getvalue(),
+    )
 
 
 @given(st.text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -76,6 +77,16 @@ async def test_no_spelling_of_a_request_makes_it_another_event(door: Door, subte
     with_query = await door.request("POST", "/webhooks/webhook?a=1&b=2", good, body)
     assert with_query.json()["status"] == "duplicate"
     assert (await door.stored())["inbox"] == 1
+
+
+async def test_a_malformed_request_that_is_replayed_is_recorded_once(door: Door) -> None:
+    body = b"{" + b"x" * 10_000
+    good = signed(body, "msg_1")
+    answers = await asyncio.gather(*(door.post(body, good) for _ in range(8)))
+    assert {(answer.status_code, answer.json()["status"]) for answer in answers} == {(200, "recorded")}
+    assert (await door.stored())["dead"] == 1
+    assert (await door.post(body + b"y", signed(body + b"y", "msg_1"))).json()["status"] == "recorded"
+    assert (await door.stored())["dead"] == 2
 
 
 @pytest.mark.parametrize("how", ["base64url", "without padding", "lower case", "with a space", "v1=", "quoted"])

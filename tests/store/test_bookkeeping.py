@@ -13,7 +13,7 @@ from shared.clock import now_ms
 from shared.context.history import window
 from shared.context.replay import NO_OUTPUT
 from shared.errors import AlreadyDone, Malformed, Superseded, Unavailable
-from shared.messages import Entry, Mail, Reply, State
+from shared.messages import Entry, Mail, Reply
 from shared.store import Store, open_store
 from shared.store.change import Change, Ending
 from tests.store.books import ask, commit, contents, load, mail, proof, raw, write
@@ -237,21 +237,3 @@ async def test_N66_the_same_event_delivered_twice_is_stored_once_and_an_empty_on
         await commit(store, session, letter)
     [counted] = await store.database.read(raw("SELECT COUNT(*) AS n FROM messages WHERE role = 'user'"))
     assert counted == [{"n": 1}]
-
-
-async def test_a_deleted_session_leaves_no_word_anywhere_and_a_redelivery_is_still_known(store: Store) -> None:
-    words = "a canary in the coal mine"
-    letter, poison, other = await mail(store, words), await mail(store, words), await mail(store, "parrot", chat="c2")
-    session = (await commit(store, await load(store), letter, replies=(words,))).session
-    [part] = await store.outbox.open_parts("to:webhook:c1", 10)
-    await store.outbox.sending(part)
-    await store.outbox.sent(part, "receipt")
-    ending = Ending(State.DEAD, "error", "why")
-    session = (await commit(store, session, poison, replies=(), ending=ending)).session
-    await commit(store, await load(store, key_of("c2")), other, replies=("parrot",))
-    await store.search.index()
-    assert await store.transcript.delete(session.id, session.version)
-    left = await contents(store)
-    assert [(table, row) for table, rows in left.items() for row in rows if "canary" in str(row)] == []
-    assert all("parrot" in str(left[table]) for table in ("messages", "inbox", "outbox"))  # another's, untouched
-    assert not (await store.journal.accept(letter.inbound, b"{}", key_of(), 10)).fresh

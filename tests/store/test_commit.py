@@ -10,7 +10,7 @@ import pytest
 from shared.errors import AlreadyDone, Superseded
 from shared.messages import Entry, Mail, Reply, State
 from shared.store import Store
-from shared.store.change import Ending
+from shared.store.change import Committed, Ending
 from tests.store.books import ask, commit, contents, crowd, load, mail, proof, write
 from tests.support.pipe import an_inbound, key_of
 
@@ -166,6 +166,48 @@ async def test_a_commit_that_cannot_be_kept_takes_none_of_those_written_with_it_
     assert kinds == ["Committed"] * 3 + ["AlreadyDone", "Committed", "Superseded"] + ["Committed"] * 2
     said = {chat: [entry.text for entry in (await load(store, key_of(chat))).history].count("next") for chat in chats}
     assert said == {**dict.fromkeys(chats, 1), "c5": 0}
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_commit_with_mail_that_was_dropped_is_superseded_and_takes_no_other_along(
+    store: Store, first: bool
+) -> None:
+    """All of them are written together."""
+    chats = [f"c{n}" for n in range(5)]
+    if not first:
+        await asyncio.gather(*[commit(store, await load(store, key_of(c)), await mail(store, chat=c)) for c in chats])
+    letters = {chat: [await mail(store, text, chat=chat) for text in ("one", "two")] for chat in chats}
+    sessions = {chat: await load(store, key_of(chat)) for chat in chats}
+    dropped = letters["c2"][1]
+    assert await store.reject_waiting(key_of("c2"), dropped, (), "operator") is not None
+    answers = await asyncio.gather(
+        *(commit(store, sessions[chat], *letters[chat]) for chat in chats), return_exceptions=True
+    )
+    assert [isinstance(answer, Superseded) for answer in answers] == [chat == "c2" for chat in chats]
+    states = [row["state"] for letter in letters["c2"] if (row := await store.journal.find(letter.inbound.id))]
+    assert states == ["pending", "rejected"]
+    again = await commit(store, await load(store, key_of("c2")), letters["c2"][0])
+    assert again.session.version == sessions["c2"].version + 1
+
+
+async def test_of_a_drop_and_a_commit_that_end_a_message_together_one_wins(store: Store) -> None:
+    await crowd(store)
+    for n in range(40):
+        one, two = await mail(store, f"one {n}"), await mail(store, f"two {n}")
+        session = await load(store)
+        committed, dropped = await asyncio.gather(
+            commit(store, session, one, two),
+            store.reject_waiting(key_of(), two, [Reply("dropped")], "operator"),
+            return_exceptions=True,
+        )
+        row = await store.journal.find(two.inbound.id)
+        assert row is not None
+        if isinstance(committed, Superseded):
+            assert (row["state"], dropped is not None) == ("rejected", True)
+            await commit(store, await load(store), one)
+        else:
+            assert isinstance(committed, Committed)
+            assert (row["state"], dropped) == ("merged", None)
 
 
 async def test_mail_that_is_merged_ends_together(store: Store) -> None:

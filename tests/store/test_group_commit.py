@@ -42,7 +42,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2]))
 
 def letter(id: str, **changes: object) -> Step:
     values: dict[str, object] = {"kind": "request", "ref": id, "session_key": None, "reason": "r", "detail": "d"}
-    return step("set_aside", **{**values, "payload": "p", "attempts": 0, "now": 1, **changes})
+    return step("set_aside", **{**values, "payload": "p", "attempts": 0, "now": 1, "once": None, **changes})
 
 
 def turn(id: str) -> Step:

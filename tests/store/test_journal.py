@@ -84,6 +84,16 @@ async def test_a_full_mailbox_refuses_until_something_has_ended(store: Store) ->
     assert len(await ask(store, "SELECT id FROM inbox")) == 3
 
 
+async def test_a_full_mailbox_whose_last_message_was_dropped_gives_no_number_twice(store: Store) -> None:
+    _, last = [await mail(store, text) for text in ("one", "two")]
+    assert await store.reject_waiting(key_of(), last, (), "operator") is not None
+    with pytest.raises(MailboxFull):
+        await accept(store, an_inbound("three"), limit=2)
+    numbers = await ask(store, "SELECT seq FROM inbox ORDER BY seq")
+    assert [row["seq"] for row in numbers] == [1, 2]
+    assert (await accept(store, an_inbound("three"), limit=3)).seq == 3
+
+
 async def test_fifty_at_once_never_overfill_a_mailbox(store: Store) -> None:
     await crowd(store)
     outcomes = await asyncio.gather(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from shared.embedded.postgres import Postgres as PostgresServer
-from shared.errors import ConfigurationError, Unavailable
-from shared.store import open_store, sqlite
+from shared.errors import ConfigurationError, Locked, Unavailable
+from shared.store import open_store, postgres, sqlite
 from shared.store.database import Database, open_database
-from shared.store.migrations import migrations
+from shared.store.migrations import Migration, migrations
 from tests.store.books import ask, commit, contents, load, mail
 from tests.support.pipe import key_of
 
@@ -58,15 +60,15 @@ async def test_sqlites_rows_and_indexes_are_the_same_after_they_were_laid_out_an
 ) -> None:
     store = await open_store(f"sqlite:///{tmp_path}/keyturn.db", 10)
     with monkeypatch.context() as before:
-        earlier = [migration for migration in migrations("sqlite") if migration.name < CLUSTERED]
-        before.setattr(sqlite, "migrations", lambda _: earlier)
+        others = [migration for migration in migrations("sqlite") if migration.name != CLUSTERED]
+        before.setattr(sqlite, "migrations", lambda _: others)
         await store.database.migrate()
     for n in range(5):
         for chat in ("c1", "c2"):
             await commit(store, await load(store, key_of(chat)), await mail(store, f"{chat} {n}", chat=chat))
     indexes = "SELECT name, tbl_name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY name"
     found = await contents(store), await ask(store, indexes)
-    assert await store.database.migrate() == NAMES[len(earlier) :]
+    assert await store.database.migrate() == [CLUSTERED]
     assert (await contents(store), await ask(store, indexes)) == found
     await commit(store, await load(store), await mail(store, "after"))
     assert [entry.text for entry in (await load(store)).history][-2:] == ["after", "hi"]
@@ -81,6 +83,48 @@ async def test_processes_that_migrate_at_once_apply_each_migration_once(bare_url
     for database in databases:
         assert await database.pending_migrations() == []
         await database.close()
+
+
+@pytest.mark.parametrize("bare_url", ["postgres"], indirect=True)
+async def test_a_migration_may_run_for_longer_than_a_statement_and_another_one_waits_for_it(
+    bare_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Migration("9999_slow", ("SELECT pg_sleep(2)",))
+    monkeypatch.setattr(postgres, "migrations", lambda dialect: [*migrations(dialect), slow])
+    for name in ("statement_timeout", "lock_timeout"):
+        monkeypatch.setitem(postgres._OPTIONS, name, "300ms")
+    first, second = await open_database(bare_url), await open_database(bare_url)
+    applied = await asyncio.gather(first.migrate(), second.migrate())
+    assert sorted(applied) == [[], [*NAMES, "9999_slow"]]
+    for database in (first, second):
+        await database.close()
+
+
+@pytest.mark.parametrize("bare_url", ["postgres"], indirect=True)
+async def test_while_a_migration_waits_for_a_table_others_can_use_it(
+    bare_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(bare_url, 10)
+    await store.database.migrate()
+    later = Migration("9999_later", ("ALTER TABLE sessions ADD COLUMN later BIGINT",))
+    monkeypatch.setattr(postgres, "migrations", lambda dialect: [*migrations(dialect), later])
+    migrating, used = await open_database(bare_url), 0
+    async with asyncio.timeout(120):
+        async with await psycopg.AsyncConnection.connect(bare_url) as reading:
+            await reading.execute(
+                "SELECT id FROM sessions"
+            )  # a long report: it keeps the table until its transaction ends
+            with capture_logs() as lines:
+                task = asyncio.create_task(migrating.migrate())
+                while len(lines) < 2 or not used:  # it has waited twice, and was passed in between
+                    assert not task.done()
+                    with suppress(Locked):  # a turn tries again
+                        await commit(store, await load(store), await mail(store))
+                        used += bool(lines)
+        assert await task == ["9999_later"]
+    assert {line["event"] for line in lines} == {"migration waits for a table that is in use"}
+    await migrating.close()
+    await store.database.close()
 
 
 async def test_without_a_schema_the_store_is_unavailable(bare_url: str) -> None:

@@ -6,10 +6,11 @@ import asyncio
 
 from shared.messages import Part
 from shared.store import Store
-from tests.store.books import ask, commit, load, mail
+from tests.store.books import ask, commit, load, mail, write
 from tests.support.pipe import key_of
 
 PLACE = "to:webhook:c1"
+LEASE, OTHER = "lease-1", "lease-2"
 
 
 async def parts(store: Store, count: int = 1, chat: str = "c1") -> list[Part]:
@@ -35,41 +36,92 @@ async def test_parts_are_given_in_order_with_all_that_a_sender_needs(store: Stor
 
 async def test_only_one_attempt_may_begin(store: Store) -> None:
     [part] = await parts(store)
-    begun = await asyncio.gather(*(store.outbox.sending(part) for _ in range(20)))
+    begun = await asyncio.gather(*(store.outbox.sending(part, f"lease-{n}") for n in range(20)))
     assert begun.count(True) == 1
     [again] = await store.outbox.open_parts(PLACE, 10)
     assert again.sending and again.attempts == 1 and again.idempotency_key == part.idempotency_key
-    assert await store.outbox.sending(again)
+    assert await store.outbox.sending(again, LEASE)
 
 
 async def test_taking_gives_the_first_part_and_writes_the_attempt_down(store: Store) -> None:
     first, second = await parts(store, 2)
-    taken = await store.outbox.take(PLACE)
+    taken = await store.outbox.take(PLACE, LEASE)
     assert taken == first
     [row, _] = await store.outbox.open_parts(PLACE, 10)
     assert (row.id, row.sending, row.attempts) == (first.id, True, 1)
-    assert await store.outbox.take(PLACE) is None  # nobody knows yet what became of the first
+    assert await store.outbox.take(PLACE, OTHER) is None  # nobody knows yet what became of the first
     await store.outbox.sent(first, "")
-    assert await store.outbox.take(PLACE) == second
+    assert await store.outbox.take(PLACE, LEASE) == second
     await store.outbox.failed(second, "503")
-    again = await store.outbox.take(PLACE)
+    again = await store.outbox.take(PLACE, LEASE)
     assert again is not None and (again.id, again.attempts) == (second.id, 1)
     await store.outbox.sent(second, "")
-    assert await store.outbox.take(PLACE) is None
+    assert await store.outbox.take(PLACE, LEASE) is None
+
+
+async def test_whoever_did_not_hear_that_an_attempt_began_may_say_it_again(store: Store) -> None:
+    [part] = await parts(store)
+    assert [await store.outbox.take(PLACE, LEASE) for _ in range(3)] == [part] * 3
+    [row] = await store.outbox.open_parts(PLACE, 10)
+    assert (row.sending, row.attempts) == (True, 1)
+    assert [await store.outbox.sending(row, OTHER) for _ in range(3)] == [
+        True
+    ] * 3  # an attempt that looked at it first
+    assert not await store.outbox.sending(row, LEASE)
+    [row] = await store.outbox.open_parts(PLACE, 10)
+    assert (row.sending, row.attempts) == (True, 2)
+    assert await store.outbox.take(PLACE, LEASE) is None
+
+
+async def test_a_failure_counts_once_and_only_for_the_attempt_that_failed(store: Store) -> None:
+    [part] = await parts(store)
+    assert await store.outbox.take(PLACE, LEASE) == part
+    for _ in range(3):
+        await store.outbox.failed(part, "429", asked_to_wait=True)
+    [again] = await store.outbox.open_parts(PLACE, 10)
+    assert (again.attempts, again.waits, again.counted) == (1, 1, 0)
+    assert await store.outbox.take(PLACE, LEASE) == again
+    await store.outbox.failed(part, "a late word of the first attempt")
+    [row] = await store.outbox.open_parts(PLACE, 10)
+    assert (row.sending, row.attempts, row.waits) == (True, 2, 1)
+    await store.outbox.failed(again, "502")
+    [row] = await store.outbox.open_parts(PLACE, 10)
+    assert (row.sending, row.attempts, row.counted) == (False, 2, 1)
+
+
+async def test_the_oldest_reply_that_waits_may_be_one_that_is_being_sent(store: Store) -> None:
+    await parts(store)
+    await store.outbox.take(PLACE, LEASE)
+    [row] = await ask(store, "SELECT created_at FROM outbox")
+    await write(store, "UPDATE outbox SET created_at = created_at - 60000")
+    await parts(store, chat="later")
+    backlog = await store.backlog()
+    assert (backlog["outbox_waiting"], backlog["outbox_oldest"]) == (2, row["created_at"] - 60000)
+
+
+async def test_replaying_one_dead_reply_sends_no_other(store: Store) -> None:
+    for chat in ("c1", "c2"):
+        for part in await parts(store, 2, chat=chat):
+            await store.outbox.bury(part, "refused", "403 forbidden")
+    letters = await store.dead.all(state="open", limit=10)
+    chosen = letters[1]
+    assert (await store.dead.send_again(chosen["id"], int(chosen["ref"])))[0]
+    rows = await ask(store, "SELECT id, state FROM outbox ORDER BY id")
+    assert {row["state"]: row["id"] for row in rows if row["state"] != "buried"} == {"pending": int(chosen["ref"])}
 
 
 async def test_a_part_is_taken_once_however_many_try(store: Store) -> None:
     [part] = await parts(store)
-    taken = await asyncio.gather(*(store.outbox.take(PLACE) for _ in range(20)))
+    taken = await asyncio.gather(*(store.outbox.take(PLACE, f"lease-{n}") for n in range(20)))
     assert [found for found in taken if found is not None] == [part]
 
 
 async def test_a_sent_part_is_no_longer_open(store: Store) -> None:
     [part] = await parts(store)
-    await store.outbox.sending(part)
+    await store.outbox.sending(part, LEASE)
     await store.outbox.sent(part, "msg-7")
     assert await store.outbox.open_parts(PLACE, 10) == []
-    assert not await store.outbox.sending(part)
+    assert not await store.outbox.sending(part, LEASE)
     [row] = await ask(store, "SELECT state, receipt, attempts, sent_at, sending_at FROM outbox")
     assert (row["state"], row["receipt"], row["attempts"]) == ("sent", "msg-7", 1)
     assert row["sent_at"] >= row["sending_at"]
@@ -77,11 +129,11 @@ async def test_a_sent_part_is_no_longer_open(store: Store) -> None:
 
 async def test_a_failed_part_waits_again_and_a_sent_one_cannot_fail_afterwards(store: Store) -> None:
     [part] = await parts(store)
-    await store.outbox.sending(part)
+    await store.outbox.sending(part, LEASE)
     await store.outbox.failed(part, "503")
     [again] = await store.outbox.open_parts(PLACE, 10)
     assert (again.sending, again.attempts) == (False, 1)
-    await store.outbox.sending(again)
+    await store.outbox.sending(again, LEASE)
     await store.outbox.sent(again, "m")
     await store.outbox.failed(again, "too late")
     [row] = await ask(store, "SELECT state, reason FROM outbox")
@@ -90,7 +142,7 @@ async def test_a_failed_part_waits_again_and_a_sent_one_cannot_fail_afterwards(s
 
 async def test_an_ambiguous_part_is_flagged_and_stays_open(store: Store) -> None:
     [part] = await parts(store)
-    await store.outbox.sending(part)
+    await store.outbox.sending(part, LEASE)
     await store.outbox.ambiguous(part)
     [row] = await ask(store, "SELECT state, ambiguous FROM outbox")
     assert (row["state"], row["ambiguous"]) == ("sending", 1)
@@ -99,7 +151,7 @@ async def test_an_ambiguous_part_is_flagged_and_stays_open(store: Store) -> None
 
 async def test_a_buried_part_becomes_a_dead_letter(store: Store) -> None:
     first, second = await parts(store, 2)
-    await store.outbox.sending(first)
+    await store.outbox.sending(first, LEASE)
     await store.outbox.bury(first, "refused", "403 forbidden")
     assert [part.id for part in await store.outbox.open_parts(PLACE, 10)] == [second.id]
     [dead] = await store.dead.all(state="open", limit=10)
@@ -109,7 +161,7 @@ async def test_a_buried_part_becomes_a_dead_letter(store: Store) -> None:
         "refused",
         key_of(),
     )
-    assert not await store.outbox.sending(first)
+    assert not await store.outbox.sending(first, LEASE)
 
 
 async def test_destinations_that_wait_are_found_page_by_page_with_their_first_part(store: Store) -> None:

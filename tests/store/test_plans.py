@@ -20,7 +20,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "pending_of_key": {"session_key": key_of("7"), "after": 0, "limit": 50},
     "pending_keys": {"after": "", "before": 10**15, "limit": 50},
     "outbox_of": {"destination": "to:webhook:7", "limit": 50},
-    "outbox_take": {"destination": "to:webhook:7", "now": 1},
+    "outbox_take": {"destination": "to:webhook:7", "lease": "lease-7", "now": 1},
     "outbox_of_turn": {"turn_id": "turn_7"},
     "outbox_of_session": {"session_key": key_of("7"), "after": 0, "limit": 50},
     "outbox_destinations": {"after": "", "before": 10**15, "limit": 50},
@@ -30,14 +30,16 @@ QUERIES: dict[str, dict[str, Any]] = {
     "flush_due": {"before": 500, "limit": 50},
     "flush_candidates": {"after": 2, "after_id": "", "before": 3, "limit": 50},
     "flush_rows": {"session_id": "ses_7", "after": 40, "limit": 50},
-    "sessions_of_owner": {"owner": "webhook:u=7", "but": "", "untitled": 1, "pattern": "%", "limit": 10},
-    "session_of_owner": {"owner": "webhook:u=7", "wanted": "ses_7"},
+    "sessions_of_owner": {"owner": "webhook:u=7", "but": "", "untitled": 1, "pattern": "%", "place": "", "limit": 10},
+    "session_of_owner": {"owner": "webhook:u=7", "wanted": "ses_7", "numbered": "ses!_7 #%"},
+    "title_of_owner": {"owner": "webhook:u=7", "title": "trip", "but": ""},
+    "load_bare": {"session_key": key_of("7")},
     "user_rows": {"session_id": "ses_7", "skip": 3},
     "messages_of_session": {"session_id": "ses_7", "limit": 50},
     "rows_to_compress": {"session_id": "ses_7", "after": 10, "until": 40, "limit": 50},
     "sessions_listed": {"since": 0, "limit": 50},
     "search_due": {"limit": 50},
-    "search_texts": {"session_id": "ses_7", "after": 0, "upto": 50},
+    "search_texts": {"sessions": '[{"id": "ses_7", "after": 0, "upto": 50}]'},
     "search_tail": {"owner": "webhook:u=7", "limit": 50},
     "usage_of_session": {"session_id": "ses_7"},
     "usage_last_prompt": {"session_id": "ses_7"},
@@ -93,7 +95,9 @@ async def full_scans(store: Store, name: str, values: dict[str, Any]) -> list[st
     rows = await ask(store, f"EXPLAIN QUERY PLAN {STATEMENTS[name].sqlite}", **values)
     within = {row["detail"].split()[-1] for row in rows if row["detail"].startswith("CO-ROUTINE")}  # already by index
     scans = [
-        row["detail"] for row in rows if re.match(r"SCAN (?!CONSTANT ROW|.*USING (COVERING )?INDEX)", row["detail"])
+        row["detail"]
+        for row in rows
+        if re.match(r"SCAN (?!CONSTANT ROW|json_each |.*USING (COVERING )?INDEX)", row["detail"])
     ]
     return [line for line in scans if line.split()[1] not in within]
 

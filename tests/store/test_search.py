@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from shared.messages import Entry, Mail, Reply, Session, Source
-from shared.store import Store
+from shared.store import Store, open_store
 from shared.store.change import Change, Ending
+from shared.store.database import Step
 from shared.store.grams import folded, grams_for, grams_of
 from shared.store.search import ROWS_AT_ONCE, TAIL, Found, snippet
 from tests.store.books import accept, ask, crowd, load, proof
@@ -160,6 +163,37 @@ async def test_every_row_is_indexed_once_however_many_do_it_at_once(store: Store
     assert rows == await ask(store, "SELECT session_id, n FROM messages ORDER BY session_id, n")
     assert await ask(store, "SELECT id FROM sessions WHERE message_count <> searched") == []
     assert await store.search.index() == 0
+
+
+async def test_two_housekeepers_share_the_work_without_an_error(
+    store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is in a process of its own, so one that finds a session claimed goes on with another."""
+    other = await open_store(database_url, history_messages=4)
+    rows, errors = 0, list[BaseException]()
+    for housekeeper in (store, other):
+        monkeypatch.setattr(housekeeper.database, "write", _noting(housekeeper.database.write, errors))
+    for turn in range(3):
+        for chat in range(10):
+            await said(store, f"word{turn} there", f"answer{turn} here", chat=f"c{chat}")
+            rows += 2
+        await asyncio.gather(crowd(store), crowd(other))
+        await asyncio.gather(*(housekeeper.search.index() for housekeeper in (store, other) for _ in range(4)))
+    await indexed(store)
+    assert [error for error in errors if store.database.dialect == "postgres"] == []
+    assert len(await ask(store, "SELECT DISTINCT session_id, n FROM search_rows")) == rows
+    await other.database.close()
+
+
+def _noting(write: Callable[..., Awaitable[Any]], errors: list[BaseException]) -> Callable[..., Awaitable[Any]]:
+    async def noting(*steps: Step, **options: bool) -> Any:
+        try:
+            return await write(*steps, **options)
+        except Exception as error:
+            errors.append(error)
+            raise
+
+    return noting
 
 
 async def test_a_long_session_is_indexed_piece_by_piece_and_found_all_the_while(store: Store) -> None:

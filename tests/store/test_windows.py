@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from shared.messages import Entry, Session
 from shared.store import Store, open_store
 from shared.store.change import Change, Ending
-from shared.store.windows import Windows
+from shared.store.windows import SESSION_BYTES, Windows
 from shared.window import Window
 from tests.store.books import commit, load, mail, proof, write
 from tests.support.pipe import key_of
@@ -70,7 +71,7 @@ async def test_a_session_that_was_deleted_and_began_again_is_empty(store: Store,
     for n in range(2):
         await commit(store, await load(store), await mail(store, f"private {n}"), replies=[f"{n}"])
     session = await load(other)
-    assert await other.transcript.delete(session.id, session.version)
+    assert await other.delete(session.id, session.version)
     assert texts(await load(store)) == []
     for n in range(2):  # it has the same id and comes to the same version
         await commit(other, await load(other), await mail(other, f"new {n}"), replies=[f"{n}"])
@@ -101,13 +102,51 @@ def test_a_window_that_is_added_to_for_long_holds_no_more_than_its_rows(limit: i
 
 
 def test_only_so_much_is_kept_and_what_was_used_last_stays() -> None:
-    windows = Windows(characters=10)
+    small = Window(None, 9).and_then([Entry("user", "xyz")])
+    windows = Windows(most_bytes=4 * (SESSION_BYTES + small.size))
     for n in range(20):
-        windows.keep(f"k{n}", f"turn_{n}", Window("", 9).and_then([Entry("user", "xyz")]))
-        windows.keep("often", f"often_{n}", Window("", 9).and_then([Entry("user", "x")]))
+        windows.keep(f"k{n}", f"turn_{n}", small)
+        windows.keep("often", f"often_{n}", small)
     assert [n for n in range(20) if windows.of(f"k{n}").turn_id] == [17, 18, 19]
     assert windows.of("often").turn_id == "often_19"
-    windows.keep("huge", "turn", Window("x" * 11, 9))
+    windows.keep("huge", "turn", Window("x" * 10_000, 9))
     assert windows.of("huge").turn_id == ""
-    windows.keep("k", "turn", Window("x" * 10, 9))  # nothing is counted that is not there any more
-    assert windows.of("k").turn_id == "turn"
+    for n in range(4):  # nothing is counted that is not there any more
+        windows.keep(f"k{n}", "turn", small)
+    assert [windows.of(f"k{n}").turn_id for n in range(4)] == ["turn"] * 4
+
+
+def test_a_window_that_is_added_to_for_long_counts_what_it_holds() -> None:
+    once = Window(None, 3).and_then(entries(10, 13))
+    window = Window('[["user", "1", "{}", null]]', 3)
+    for n in range(10, 40):
+        window = window.and_then(entries(n, n + 1))
+    assert window.size == once.size
+
+
+SHORT: dict[str, Callable[[int], Window]] = {
+    "said here": lambda n: Window(None, 50).and_then([Entry("user", f"hi {n}", f"in_{n:030}"), Entry("user", f"{n}")]),
+    "as read": lambda n: Window(f'[["user","hello there {n}","{{}}","in_{n:030}"]]', 50),
+    "cyrillic": lambda n: Window(None, 50).and_then([Entry("user", "привет" * 50 + str(n))]),
+    "with data": lambda n: Window(None, 50).and_then(
+        [
+            Entry("user", f"h{n}", f"in_{n:030}", {"sender": f"name {n}"}),
+            Entry("assistant", f"x{n}", None, {"usage": {"input": n + 1000, "output": n + 2000}}),
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SHORT)
+def test_windows_take_no_more_memory_than_they_may(kind: str) -> None:
+    most = 2_000_000
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        windows = Windows(most)
+        for n in range(10_000):
+            windows.keep(f"agent:main:telegram:dm:{n}", f"turn_{n:032}", SHORT[kind](n))
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert most / 2 < used < most * 1.25

@@ -76,6 +76,7 @@ class Cluster:
         self.restart_seconds = 0.1  # how long a supervisor takes to notice
         self.on_stopped: Callable[[Process], object] = self.resume  # a failpoint made it stand still
         self._environment = environment
+        self._changed: dict[str, str] = {}  # settings of processes that start from now on
         self._tags: dict[int, asyncio.Future[int]] = {}
         self._by_pid: dict[int, Process] = {}
         self._restarts: set[asyncio.Task[None]] = set()
@@ -104,11 +105,24 @@ class Cluster:
         log, clock = self.directory / "logs" / f"{member.name}.log", self.directory / "clocks" / member.name
         if not clock.exists():
             clock.write_bytes(CLOCK.pack(0.0))
-        self._ask({"role": member.role, "args": member.args, "log": str(log), "clock": str(clock), "tag": tag})
+        self._ask(
+            {
+                "role": member.role,
+                "args": member.args,
+                "log": str(log),
+                "clock": str(clock),
+                "tag": tag,
+                "environment": self._changed,
+            }
+        )
         process = Process(member, await pid, time.monotonic())
         member.process = self._by_pid[process.pid] = process
         self.lives.append(process)
         return process
+
+    def change(self, **settings: float | str) -> None:
+        """Settings, named as in Settings, of every process that starts from now on."""
+        self._changed |= {f"KEYTURN_{name.upper()}": str(value) for name, value in settings.items()}
 
     def of(self, *roles: str) -> list[Member]:
         """The members of these roles that run, are to go on running, and are not paused."""

@@ -19,7 +19,7 @@ import uvicorn
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from producers.process import bind
+from producers.bind import bind
 from producers.web import build_app
 from shared import signing
 from shared.pipeline import Pipeline

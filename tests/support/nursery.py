@@ -2,7 +2,7 @@
 
 It has imported everything and has neither event loop nor threads; what it forks runs the same command line as
 `python -m shared.cli ROLE …`. Requests and answers are JSON lines on one socket:
-{"role", "args", "log", "clock", "tag"} -> {"tag", "pid"}; {"ended": pid, "status", "cpu_seconds"} when a child ends, and
+{"role", "args", "log", "clock", "environment", "tag"} -> {"tag", "pid"}; {"ended": pid, "status", "cpu_seconds"} when a child ends, and
 {"stopped": pid} when it stands still. `clock` is a file with a number of seconds by which the child's wall clock is wrong; it may
 change at any time.
 """
@@ -111,6 +111,7 @@ def _become(request: dict[str, Any]) -> None:
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        os.environ.update(request["environment"])
         _set_wall_clock(request["clock"])
         sys.argv = ["keyturn", request["role"], *request["args"]]
         from shared.cli import main as keyturn

@@ -14,12 +14,26 @@ STAMP = "2026-01-01T00:00:00+00:00"
 Message = Mapping[str, Any]
 
 SCHEMA = """
-CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT NOT NULL, user_id TEXT, model TEXT, parent_session_id TEXT,
-    started_at REAL NOT NULL, ended_at REAL, end_reason TEXT, message_count INTEGER DEFAULT 0, title TEXT{more});
+CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT NOT NULL, user_id TEXT, model TEXT, model_config TEXT,
+    parent_session_id TEXT, started_at REAL NOT NULL, ended_at REAL, end_reason TEXT, message_count INTEGER DEFAULT 0,
+    input_tokens INTEGER DEFAULT 0, output_tokens INTEGER DEFAULT 0, cache_read_tokens INTEGER DEFAULT 0,
+    cache_write_tokens INTEGER DEFAULT 0, estimated_cost_usd REAL, actual_cost_usd REAL, cost_status TEXT, title TEXT,
+    api_call_count INTEGER DEFAULT 0{more});
 CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, role TEXT NOT NULL, content TEXT,
-    tool_call_id TEXT, tool_calls TEXT, tool_name TEXT, timestamp REAL NOT NULL, reasoning TEXT, active INTEGER DEFAULT 1);
+    tool_call_id TEXT, tool_calls TEXT, tool_name TEXT, timestamp REAL NOT NULL, reasoning TEXT, reasoning_details TEXT,
+    active INTEGER DEFAULT 1);
 """
-NEWER = ", session_key TEXT, chat_id TEXT, chat_type TEXT, thread_id TEXT, origin_json TEXT"
+NEWER = ", session_key TEXT, chat_id TEXT, chat_type TEXT, thread_id TEXT, origin_json TEXT, expiry_finalized INTEGER"
+MODELS = """
+CREATE TABLE session_model_usage (session_id TEXT NOT NULL, model TEXT NOT NULL, task TEXT NOT NULL DEFAULT '',
+    api_call_count INTEGER, input_tokens INTEGER, output_tokens INTEGER, cache_read_tokens INTEGER DEFAULT 0,
+    cache_write_tokens INTEGER DEFAULT 0, estimated_cost_usd REAL, actual_cost_usd REAL, cost_status TEXT, first_seen REAL);
+"""
+CALLS = """
+CREATE TABLE llm_calls (id INTEGER PRIMARY KEY, started_at_ms INTEGER NOT NULL, model TEXT NOT NULL, input_tokens INTEGER,
+    output_tokens INTEGER, total_tokens INTEGER, cache_read_tokens INTEGER, cache_write_tokens INTEGER);
+"""
+WORKSPACE_ID = "0123456789abcdef0123456789abcdef"
 
 
 def said(*texts: str) -> list[dict[str, Any]]:
@@ -43,7 +57,7 @@ class Hermes:
         self.database: sqlite3.Connection | None = None
         if database:
             self.database = sqlite3.connect(home / "state.db")
-            self.database.executescript(SCHEMA.format(more=NEWER if newer else ""))
+            self.database.executescript(SCHEMA.format(more=NEWER if newer else "") + (MODELS if newer else ""))
 
     def entry(self, old_key: str, session_id: str, source: Mapping[str, Any] | None, **fields: Any) -> None:
         times = {"created_at": STAMP, "updated_at": STAMP}
@@ -60,6 +74,18 @@ class Hermes:
             row = {"session_id": session_id, "timestamp": AT + n, **message}
             names, marks = ", ".join(row), ", ".join("?" * len(row))
             self.database.execute(f"INSERT INTO messages ({names}) VALUES ({marks})", list(row.values()))
+
+    def spent(self, session_id: str, model: str, **columns: Any) -> None:
+        """What a model has cost in a session, as newer versions keep it."""
+        assert self.database is not None
+        row = {"session_id": session_id, "model": model, "first_seen": AT, **columns}
+        names, marks = ", ".join(row), ", ".join("?" * len(row))
+        self.database.execute(f"INSERT INTO session_model_usage ({names}) VALUES ({marks})", list(row.values()))
+
+    def remember(self, name: str, *entries: str) -> None:
+        """A memory file."""
+        (self.home / "memories").mkdir(exist_ok=True)
+        (self.home / "memories" / name).write_text("\n§\n".join(entries))
 
     def lines(self, session_id: str, messages: Iterable[Message | str]) -> None:
         """A session's file, after the record that opens it. A text is a line as it is."""
@@ -81,12 +107,34 @@ class Hermes:
 
 
 class Nanobot:
-    """A nanobot workspace."""
+    """A nanobot workspace. With `data`, as versions from 0.3 on keep it: its sessions lie in that directory."""
 
-    def __init__(self, workspace: Path) -> None:
+    def __init__(self, workspace: Path, *, data: Path | None = None) -> None:
         self.workspace = workspace
-        self.sessions = workspace / "sessions"
+        self.sessions = data / "sessions" / WORKSPACE_ID if data is not None else workspace / "sessions"
         self.sessions.mkdir(parents=True)
+        if data is not None:
+            (workspace / ".nanobot").mkdir(parents=True)
+            (workspace / ".nanobot/workspace-id").write_text(f"{WORKSPACE_ID}\n")
+            (self.sessions / ".workspace").write_text(f"{workspace}\n")
+
+    def remember(self, name: str, text: str) -> None:
+        """A memory file."""
+        path = self.workspace / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def called(self, *calls: tuple[str, float, int, int]) -> None:
+        """What models were asked: model, seconds since 1970, tokens in and out."""
+        with sqlite3.connect(self.sessions.parent.parent / "llm_usage.sqlite3") as database:
+            database.executescript(CALLS)
+            for model, at, read, written in calls:
+                database.execute(
+                    "INSERT INTO llm_calls (started_at_ms, model, input_tokens, output_tokens, total_tokens)"
+                    " VALUES (?, ?, ?, ?, ?)",
+                    [int(at * 1000), model, read, written, read + written],
+                )
+        database.close()
 
     def path(self, key: str) -> Path:
         return self.sessions / f"{base64.urlsafe_b64encode(key.encode()).decode().rstrip('=')}.jsonl"

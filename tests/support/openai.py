@@ -55,12 +55,15 @@ class Asked:
         return str(self.body["messages"][-1]["content"])
 
 
+Answers = Callable[[Asked], str | dict[str, Any]]  # the text, or the whole message
+
+
 def heard(asked: Asked) -> str:
     return f"heard: {asked.last}"
 
 
 class Provider:
-    def __init__(self, troubles: Iterable[Trouble | None] = (), answer: Callable[[Asked], str] = heard) -> None:
+    def __init__(self, troubles: Iterable[Trouble | None] = (), answer: Answers = heard) -> None:
         self.requests: list[Asked] = []
         self.url = ""
         self.at_once = 0  # the most requests that were open at the same time
@@ -111,8 +114,10 @@ class Provider:
         return await _send(writer, trouble.status, _error(trouble.code, trouble.type, asked.last), trouble.headers)
 
     def _completion(self, asked: Asked) -> dict[str, Any]:
-        text = self._answer(asked)
-        sent = sum(len(content.split()) for _, content in asked.messages)
+        answer = self._answer(asked)
+        message = {"content": answer} if isinstance(answer, str) else answer
+        text = message["content"]
+        sent = sum(len(str(content).split()) for _, content in asked.messages)
         usage = {
             "prompt_tokens": sent,
             "completion_tokens": len(text.split()),
@@ -123,7 +128,7 @@ class Provider:
             "object": "chat.completion",
             "created": 1_790_000_000,
             "model": asked.body["model"],
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+            "choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}],
             "usage": {**usage, "prompt_tokens_details": {"cached_tokens": 1}},
         }
 
@@ -143,7 +148,7 @@ async def _send(writer: asyncio.StreamWriter, status: int, body: Any, headers: d
 
 
 @asynccontextmanager
-async def open_provider(*troubles: Trouble | None, answer: Callable[[Asked], str] = heard) -> AsyncIterator[Provider]:
+async def open_provider(*troubles: Trouble | None, answer: Answers = heard) -> AsyncIterator[Provider]:
     """A provider that answers at `provider.url` until the block ends: first the troubles (None: none), then well."""
     provider = Provider(troubles, answer)
     server = await asyncio.start_server(provider._serve, "127.0.0.1", 0, limit=1 << 24)

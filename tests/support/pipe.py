@@ -18,7 +18,7 @@ from shared.lane.lane import Claim
 from shared.lane.wake import popped_key, queue_key
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
-from workers.agent import Agent, FunctionAgent, asks, echo, wants_context
+from workers.agent import Agent, asks, resolve, wants_context
 from workers.context import Briefing
 from workers.runner import Runner
 from workers.turn import take_turns
@@ -26,20 +26,22 @@ from workers.turn import take_turns
 _numbers = count(1)
 
 
-def an_inbound(text: str = "hello", *, chat: str = "c1", event_id: str | None = None, **source: Any) -> Inbound:
+def an_inbound(
+    text: str = "hello", *, chat: str = "c1", event_id: str | None = None, platform: str = "webhook", **source: Any
+) -> Inbound:
     event_id = event_id or f"evt_{next(_numbers)}_{uuid4().hex[:8]}"
-    place = Source(platform="webhook", chat=chat, user="u1", **source)
-    return Inbound(message_id("webhook", "", event_id), event_id, place, text, received_at=now_ms())
+    place = Source(platform=platform, chat=chat, user="u1", **source)
+    return Inbound(message_id(platform, "", event_id), event_id, place, text, received_at=now_ms())
 
 
-def key_of(chat: str = "c1") -> str:
-    return f"agent:main:webhook:dm:{chat}"
+def key_of(chat: str = "c1", platform: str = "webhook") -> str:
+    return f"agent:main:{platform}:dm:{chat}"
 
 
 @dataclass
 class Rig:
     pipe: Pipeline
-    agent: Agent = field(default_factory=lambda: FunctionAgent(echo))
+    agent: Agent = field(default_factory=lambda: resolve("echo"))
 
     async def accept(self, text: str = "hello", **about: Any) -> Acceptance:
         return await accept(self.pipe, an_inbound(text, **about))

@@ -3,6 +3,7 @@
 delay   bytes arrive later, in order         hold   bytes of one or both ways wait: a black hole, or a half-open connection
 cut     connections are reset and new ones refused
 All of it lasts until `heal`; what was held then arrives, as it would from a network that comes back.
+mute    what is connected now never delivers anything again, not even its end; who connects anew is served
 """
 
 from __future__ import annotations
@@ -62,6 +63,11 @@ class Proxy:
         for pipe in list(self._pipes):
             pipe.abort()
 
+    def mute(self) -> None:
+        """What is connected stays connected and takes what it is given; nothing of it arrives, also after `heal`."""
+        for pipe in list(self._pipes):
+            pipe.muted = True
+
     async def heal(self) -> None:
         """Let everything pass again, at once."""
         self.delay_seconds, self.held = 0.0, Way(0)
@@ -102,6 +108,7 @@ class _Pipe(asyncio.Protocol):
         self._size = 0
         self._ended = False
         self._lost = False
+        self.muted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -111,6 +118,8 @@ class _Pipe(asyncio.Protocol):
             self._proxy.connect(self)
 
     def data_received(self, data: bytes) -> None:
+        if self.muted:
+            return
         loop = asyncio.get_running_loop()
         self._waiting.append((loop.time() + self._proxy.delay_seconds, data))
         self._size += len(data)
@@ -128,7 +137,7 @@ class _Pipe(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._lost = True
         self._proxy._pipes.discard(self)
-        if self._other is not None and not self._proxy.held:
+        if self._other is not None and not self._proxy.held and not self.muted:
             self._other.end()
 
     def join(self, other: _Pipe) -> None:
@@ -139,7 +148,7 @@ class _Pipe(asyncio.Protocol):
 
     def flow(self) -> None:
         """Pass on what waits, if it may."""
-        if self._other is None or self._way in self._proxy.held or self._other._transport is None:
+        if self.muted or self._other is None or self._way in self._proxy.held or self._other._transport is None:
             return
         now = asyncio.get_running_loop().time()
         while self._waiting and (not self._proxy.delay_seconds or self._waiting[0][0] <= now):

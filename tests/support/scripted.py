@@ -17,14 +17,17 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 
-from shared.errors import Permanent
+from shared.errors import Outage, Permanent
 from shared.messages import Entry, Reply, Result, Turn
 
+AWAY = "provider-away"  # a file in that directory
 LOG_VARIABLE = "TURN_LOG"  # no KEYTURN_ name: those are settings, and unknown ones are refused
 
 
@@ -76,6 +79,8 @@ class ScriptedAgent:
         return result
 
     async def _obey(self, script: Script, turn: Turn) -> Result:
+        if _is_provider_away():
+            raise Outage("the provider answers nobody", provider="scripted", status=503)
         if seconds := script.seconds("sleep") + (script.seconds("linger") if turn.attempt == 1 else 0):
             await asyncio.sleep(seconds)
         if script.asks("crash", turn.attempt):
@@ -119,6 +124,20 @@ def _worker() -> int:
     if not sys.argv[0].endswith("workers/agent/nursery.py"):
         return os.getpid()
     return int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _is_provider_away() -> bool:
+    return LOG_VARIABLE in os.environ and (Path(os.environ[LOG_VARIABLE]) / AWAY).exists()
+
+
+@contextmanager
+def provider_away(turn_log: Path) -> Iterator[None]:
+    """Every agent that writes this log fails as the llm agent does when its provider answers 503, until the block ends."""
+    (turn_log / AWAY).touch()
+    try:
+        yield
+    finally:
+        (turn_log / AWAY).unlink()
 
 
 agent = ScriptedAgent()

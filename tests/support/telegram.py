@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from producers.process import bind
+from producers.bind import bind
 from tests.support.telegram_html import parse_html, units
 
 TOKEN = "99:AAcanary-7f3a9c_secret"
@@ -64,6 +64,7 @@ class FakeTelegram:
     topics: set[tuple[int, int]] = field(default_factory=set)
     trouble: deque[Refused | Trouble | None] = field(default_factory=deque)  # for the sends to come, one each
     polls: deque[Refused] = field(default_factory=deque)  # the same for getUpdates
+    spoiled: dict[bytes, bytes] = field(default_factory=dict)  # what getUpdates says instead of something
     webhook: str = ""
     polling: int = 0
     _updates: list[dict[str, Any]] = field(default_factory=list)
@@ -119,12 +120,18 @@ class FakeTelegram:
         self.calls.append(call)
         try:
             if method == "getUpdates":
-                return JSONResponse({"ok": True, "result": await self._get_updates(call.fields)})
+                return self._spoilt(JSONResponse({"ok": True, "result": await self._get_updates(call.fields)}))
             return await self._do(call)
         except Refused as refused:
             return _refusal(refused)
         finally:
             await self._notify()
+
+    def _spoilt(self, response: Response) -> Response:
+        body = bytes(response.body)
+        for before, instead in self.spoiled.items():
+            body = body.replace(before, instead)
+        return Response(body, media_type="application/json")
 
     async def _do(self, call: Call) -> Response:
         if call.method == "getMe":

@@ -1,4 +1,4 @@
-"""The Redis of a deployment that is to break: one Valkey, or a primary and a replica, at a URL that stays.
+"""The Redis of a deployment that is to break: one Valkey, or a primary and a replica, at a URL that stays; others beside it.
 
 Where the network or the primary is to change, clients reach it through a proxy; a replica follows through another. Every
 server keeps an append-only file.
@@ -117,7 +117,10 @@ class Server:
 class Valkeys:
     """What a deployment calls its Redis. Faults wait for each other: one at a time."""
 
-    def __init__(self, directory: Path, *, proxied: bool = False, replicated: bool = False) -> None:
+    def __init__(self, directory: Path, *, proxied: bool = False, replicated: bool = False, beside: int = 0) -> None:
+        self._beside = [
+            Server(directory / f"beside{number}") for number in range(beside)
+        ]  # servers that share the keys
         self._proxied = proxied or replicated
         self._primary = Server(directory / "a")
         self._replica = Server(directory / "b") if replicated else None
@@ -130,13 +133,26 @@ class Valkeys:
         await self.network.open()
         await self._link.open()
         await self._primary.start()
+        for server in self._beside:
+            await server.start()
         if self._replica is not None:
             await self._replica.start(follow=self._link.port)
         self._watch = asyncio.create_task(self._watch_size())
 
     @property
+    def urls(self) -> list[str]:
+        """The one that breaks, then those beside it."""
+        ports = [self.network.port if self._proxied else self._primary.port, *(server.port for server in self._beside)]
+        return [f"redis://127.0.0.1:{port}/0" for port in ports]
+
+    @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.network.port if self._proxied else self._primary.port}/0"
+        return ",".join(self.urls)
+
+    @property
+    def clients(self) -> list[redis.Redis]:
+        """Straight to each server that has keys of its own."""
+        return [self.client, *(server.client for server in self._beside)]
 
     @property
     def client(self) -> redis.Redis:
@@ -154,7 +170,8 @@ class Valkeys:
 
     async def flush(self) -> None:
         async with self._breaking:
-            self.client.flushall()
+            for client in self.clients:
+                client.flushall()
 
     async def restart(self) -> tuple[float, float]:
         """Kill it and start it again on what its append-only file has. Gives when it went and when it answered again."""
@@ -203,11 +220,54 @@ class Valkeys:
             await self._replica.start(follow=self._link.port)
             return went, back, lost
 
+    async def demote(self) -> None:
+        """Another server takes over at the same address and nobody is disconnected: the old primary becomes read-only."""
+        async with self._breaking:
+            assert self._replica is not None, "a failover needs a replica"
+            await self._replica.follows()
+            self._primary, self._replica = self._replica, self._primary
+            self.client.replicaof("NO", "ONE")
+            self.network.target = self._link.target = self._primary.port
+            self._sizes.clear()
+            self._replica.client.replicaof("127.0.0.1", self._link.port)
+            self._link.reset()
+            await self._replica.follows()
+
+    async def one_away(self, number: int, seconds: float) -> tuple[float, float]:
+        """Kill a server beside the first, and start it again later. Gives when it went and when it answered again."""
+        async with self._breaking:
+            server = self._beside[number % len(self._beside)]
+            server.kill()
+            went = time.monotonic()
+            await asyncio.sleep(seconds)
+            await server.start()
+            return went, time.monotonic()
+
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        """It takes no writes until the block ends, as a primary that lost its place does."""
+        self.client.replicaof("127.0.0.1", child.free_port())
+        try:
+            yield
+        finally:
+            self.client.replicaof("NO", "ONE")
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """It has no memory for anything new until the block ends."""
+        self.client.config_set("maxmemory", 1)
+        try:
+            yield
+        finally:
+            self.client.config_set("maxmemory", 0)
+
     async def close(self) -> None:
         self._watch.cancel()
         self.network.close()
         self._link.close()
         self._primary.stop()
+        for server in self._beside:
+            server.stop()
         if self._replica is not None:
             self._replica.stop()
 

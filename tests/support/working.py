@@ -8,20 +8,20 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from shared.pipeline import Pipeline
-from workers.agent import Agent, FunctionAgent, echo
+from workers.agent import Agent, resolve
 from workers.crew import open_crew
 from workers.housekeeper import Housekeeper
-from workers.process import LANES, _worker
+from workers.process import LANES, _worker, open_rooms
 
 
 @asynccontextmanager
 async def working(pipe: Pipeline, agent: Agent | None = None, slots: int = 50) -> AsyncIterator[None]:
     """Turns are run and replies delivered until the block ends."""
     stopping, name = asyncio.Event(), f"test-{uuid4().hex[:6]}"
-    room = asyncio.Semaphore(slots)
-    async with open_crew(pipe, agent or FunctionAgent(echo), name) as crew:
+    rooms = open_rooms(pipe.settings.model_copy(update={"concurrency": slots}))
+    async with open_crew(pipe, agent or resolve("echo"), name) as crew:
         running = [
-            asyncio.create_task(_worker(pipe, server, LANES, name).run(crew, server, room, stopping))
+            asyncio.create_task(_worker(pipe, server, LANES, name).run(crew, server, rooms, stopping))
             for server in pipe.servers.all
         ]
         running.append(asyncio.create_task(Housekeeper(pipe).run(stopping)))
@@ -30,3 +30,15 @@ async def working(pipe: Pipeline, agent: Agent | None = None, slots: int = 50) -
         finally:
             stopping.set()
             await asyncio.gather(*running)
+
+
+@asynccontextmanager
+async def keeping(pipe: Pipeline) -> AsyncIterator[None]:
+    """A housekeeper runs until the block ends."""
+    stopping = asyncio.Event()
+    task = asyncio.create_task(Housekeeper(pipe).run(stopping))
+    try:
+        yield
+    finally:
+        stopping.set()
+        await task

@@ -33,10 +33,10 @@ def test_agents_and_rules_come_from_the_environment_and_keep_their_secrets(monke
     ("variables", "complaint"),
     [
         ({"ROUTING": '[{"agent": "nobody"}]'}, "not one of AGENTS"),
-        ({"ROUTING": '[{"agent": "main", "user_name": "Ann"}]'}, "routing"),
+        ({"ROUTING": '[{"agent": "main", "user_name": "Ann"}]'}, "user_name of KEYTURN_ROUTING"),
         ({"AGENTS": '{"main": {"agent": "echo"}}'}, "cannot be a name"),
         ({"AGENTS": '{"a b": {"agent": "echo"}}'}, "cannot be a name"),
-        ({"AGENTS__HELPER__NOPE": "x"}, "agents.helper"),
+        ({"AGENTS__HELPER__NOPE": "x"}, "KEYTURN_AGENTS__HELPER__NOPE"),
     ],
 )
 def test_rules_and_agents_that_cannot_work_are_refused(

@@ -6,11 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.context.compression import chunks, is_due, is_still_full, kept_from, transcript
+from shared.context.compression import (
+    chunks,
+    has_turn,
+    is_due,
+    is_idle,
+    is_still_full,
+    kept_from,
+    last_prompt_tokens,
+    transcript,
+)
 from shared.context.marks import is_user
 from shared.context.runtime import Goal, goal_of, with_runtime
-from shared.context.shared_thread import parse
+from shared.context.tokens import row_tokens
 from shared.messages import Entry
+from tests.support.said import parse
 
 U, A, T = Entry("user", "q"), Entry("assistant", "a"), Entry("tool", "r", data={"tool_call_id": "1"})
 C = Entry("user", "/x", data={"command": True})
@@ -21,6 +31,19 @@ P = Entry("assistant", "ping", data={"proactive": True})
 def test_U15_it_is_time_at_85_percent_of_the_window(tokens: int, window: int, due: bool) -> None:
     assert is_due(tokens, window) is due
     assert not is_due(tokens, None) and is_due(85, 100) and not is_due(84, 100)
+
+
+def test_N36_a_conversation_is_idle_from_the_very_second_of_its_limit() -> None:
+    now, minutes = 1_790_000_000_000, 15
+    assert is_idle(now - minutes * 60_000, now, minutes)
+    assert not is_idle(now - minutes * 60_000 + 1000, now, minutes)
+    assert not is_idle(0, now, minutes) and not is_idle(now - minutes * 60_000, now, 0)
+
+
+def test_the_last_count_of_tokens_is_the_newest_answers_or_nothing() -> None:
+    counted = Entry("assistant", "a", data={"usage": {"prompt": 7}})
+    assert last_prompt_tokens([counted, U]) == 7 and last_prompt_tokens([U, A]) == last_prompt_tokens([]) == 0
+    assert last_prompt_tokens([counted, Entry("assistant", "b", data={"usage": {"prompt": None}})]) == 0
 
 
 def test_U17_more_than_95_percent_is_still_full() -> None:
@@ -46,7 +69,13 @@ def test_the_end_that_stays_begins_with_a_turn(rows: list[Entry], start: int) ->
 def test_an_end_that_is_too_large_is_shorter_and_the_last_turn_always_stays() -> None:
     big = [Entry("user", "q" * 3000), Entry("assistant", "a" * 3000)]
     assert kept_from(big * 6, tokens=5000) == 8
+    whole = sum(map(row_tokens, big * 2))
+    assert kept_from(big * 6, tokens=whole) == 8 and kept_from(big * 6, tokens=whole - 1) == 10
     assert kept_from(big * 6, tokens=10) == 10
+
+
+def test_rows_of_which_no_user_said_anything_are_no_turn() -> None:
+    assert has_turn([A, U]) and not has_turn([A, C, P, T]) and not has_turn([])
 
 
 @pytest.mark.parametrize(("turns", "start"), [(0, 6), (1, 4), (2, 2), (9, 0)])

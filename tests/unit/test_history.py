@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta, timezone
+from dataclasses import replace
+from datetime import UTC, timedelta, timezone
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.context.history import public, window
-from shared.context.legal import is_legal, legal_start
-from shared.context.marks import answers, declared, is_proactive, is_user, user_row
-from shared.context.retention import Candidate, compact, is_idle, retain, to_compact
+from shared.context.history import replay_start, window
+from shared.context.legal import keepable
+from shared.context.marks import answers, calls, is_proactive, is_user, user_row
+from shared.context.replay import NO_OUTPUT
 from shared.context.tokens import estimate, replay_budget, row_tokens
 from shared.messages import Entry, Inbound, Media, Source
+from tests.support.legal import is_legal
 
 AT = 1_790_000_000_000  # 2026-09-21 14:13 UTC
-NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
 
 def user(text: str = "question", **data: Any) -> Entry:
@@ -80,7 +81,7 @@ def test_N03_orphan_results_before_the_first_user_are_dropped() -> None:
 
 def test_N04_an_empty_session_has_an_empty_window() -> None:
     assert window([]) == ()
-    assert window([], cap=5, budget=100, consolidated=0) == ()
+    assert window([], cap=5, budget=100) == ()
 
 
 def test_N05_a_plain_chat_is_cut_to_exactly_the_cap() -> None:
@@ -95,47 +96,17 @@ def test_N05b_a_window_that_begins_between_two_results_loses_the_whole_group() -
     assert is_user(cut[0]) and not any(row.role == "tool" for row in cut)
 
 
-def test_N06_of_a_partly_summarised_session_only_new_tool_rows_appear() -> None:
-    old = [row for n in range(5) for row in tool_turn(f"old{n}")]
-    new = [row for n in range(2) for row in tool_turn(f"new{n}")]
-    rows = window([*old, *new], cap=20, consolidated=len(old))
-    assert {row.data["tool_call_id"].partition("-")[0] for row in rows if row.role == "tool"} == {"new0", "new1"}
-    assert is_legal(rows) and rows[0].text == "new0?"
-
-
-def test_N07_of_a_session_summarised_whole_the_last_eight_rows_are_replayed() -> None:
-    assert texts(window(chat(20), consolidated=20)) == texts(chat(20)[12:])
-
-
-def test_N08_the_replay_of_a_summarised_session_starts_at_its_last_question() -> None:
-    last = tool_turn("last", groups=3)
-    rows = window([*chat(20), *last], consolidated=20 + len(last))
-    assert texts(rows) == texts(last)
-
-
-def test_N09_a_long_summarised_turn_is_replayed_whole_whatever_the_cap() -> None:
-    turn = tool_turn("long", groups=60)
-    rows = window(turn, cap=120, consolidated=len(turn))
-    assert len(rows) == len(turn) > 120
-
-
-def test_N10_a_long_tool_turn_is_cut_to_the_cap_or_extended_to_its_question() -> None:
-    entries = [*chat(4), *tool_turn("long", groups=10)]
-    assert len(window(entries, cap=8)) <= 8
-    extended = window(entries, cap=8, extend_to_user=True)
-    assert len(extended) > 8 and extended[0].text == "long?"
-    assert len(retain(entries, 8).kept) <= 8
-    assert texts(retain(entries, 8, extend_to_user=True).kept) == texts(extended)
-
-
-def test_N11_extending_does_not_pull_in_an_older_turn() -> None:
-    entries = [*tool_turn("old", groups=10), user("newer"), bot("ok")]
-    assert texts(window(entries, cap=8, extend_to_user=True)) == ["newer", "ok"]
-    assert texts(retain(entries, 8, extend_to_user=True).kept) == ["newer", "ok"]
+def test_a_window_with_a_result_without_its_call_begins_at_a_users_row() -> None:
+    rows = window([user("old"), result("lost"), bot("half an answer"), user("new"), bot("ok")])
+    assert is_user(rows[0]) and texts(rows)[-2:] == ["new", "ok"]
+    assert is_legal(rows)
 
 
 def test_N12_a_token_budget_keeps_the_last_pair_that_fits() -> None:
-    assert texts(window(chat(6), budget=120, tokens=lambda _: 50)) == ["q4", "a5"]
+    rows = [replace(row, text=row.text.ljust(138)) for row in chat(6)]
+    assert {row_tokens(row) for row in rows} == {50}
+    assert [row.text.strip() for row in window(rows, budget=120)] == ["q4", "a5"]
+    assert [row.text.strip() for row in window(rows, budget=200)] == ["q2", "a3", "q4", "a5"]  # to the last token
 
 
 def test_N14_reasoning_survives_the_replay() -> None:
@@ -180,29 +151,72 @@ def test_N20_an_assistants_echoes_are_taken_out() -> None:
         'generate_image(prompt="a cat")\nmessage(content="hi", to="me")\nDo you like it?'
     )
     assert texts(window([user(), bot(polluted)])) == ["question", "Here it is.\nDo you like it?"]
+    for kept in (
+        "[file: report.pdf]",
+        "[image: https://example.org/cat.png]",
+        "see\n[image: http://example.org/a.png]",
+    ):
+        assert window([user(), bot(kept)])[1].text == kept
+    assert window([user(), bot("[Message Time: yesterday] Here.")])[1].text == "Here."
     inline = "I would call message(x) and [image: y] here"
     assert window([user(), bot(inline)])[1].text == inline
     assert texts(window([user(), bot("[image: /tmp/a.png]"), user("next")])) == ["question", "next"]
 
 
-def test_N21_commands_are_for_people_and_not_for_the_model() -> None:
+def test_commands_are_not_for_the_model_and_hide_no_delivery_before_them() -> None:
     entries = [user("/status", command=True), bot("fine", command=True), user("hi"), bot("hello")]
     assert texts(window(entries)) == ["hi", "hello"]
-    assert texts(public(entries)) == ["/status", "fine", "hi", "hello"]
-    assert texts(window([delivery("old"), *entries[:2], entries[2]])) == ["hi"]
+    assert texts(window([delivery("old"), *entries[:2], entries[2]])) == ["old", "hi"]
 
 
-def test_automations_rows_are_for_the_model_and_not_for_people() -> None:
+def test_automations_rows_are_for_the_model() -> None:
     entries = [user("check the mail", hidden=True), bot("nothing new", hidden=True), user("hi")]
     assert texts(window(entries)) == ["check the mail", "nothing new", "hi"]
-    assert texts(public(entries)) == ["hi"]
 
 
 def test_a_call_that_was_never_answered_is_not_replayed() -> None:
     entries = [user("q"), call("a", "b", text="let me see"), result("a"), call("c"), user("still there?")]
     rows = window(entries)
-    assert [declared(row) for row in rows] == [(), ("a",), (), ()]
+    assert [[made["id"] for made in calls(row)] for row in rows] == [[], ["a"], [], []]
     assert texts(rows) == ["q", "let me see", "seen", "still there?"]
+
+
+@pytest.mark.parametrize(
+    "orphan", [result("unknown"), Entry("tool", "seen"), Entry("tool", "seen", data={"tool_call_id": 7}), result("a")]
+)
+def test_a_result_that_answers_no_call_costs_itself_and_nothing_before_it(orphan: Entry) -> None:
+    entries = [user("important"), bot("noted"), user("q"), call("a"), result("a"), orphan, bot("done"), user("next")]
+    assert window(entries) == window([row for row in entries if row is not orphan])
+    assert len(window(entries)) == 7
+
+
+def test_a_call_is_answered_by_the_results_right_after_it_only() -> None:
+    """Some models number their calls anew in every turn."""
+    entries = [user("q"), call("a", text="first"), user("again"), call("a", text="second"), result("a", "2"), bot("ok")]
+    assert texts(window(entries)) == ["q", "first", "again", "second", "2", "ok"]
+    assert [len(calls(row)) for row in window(entries)] == [0, 0, 0, 1, 0, 0]
+
+
+def test_a_call_that_was_made_twice_under_one_id_is_shown_once() -> None:
+    [_, row, _, _] = window([user("q"), call("a", "a"), result("a"), bot("done")])
+    assert [made["id"] for made in calls(row)] == ["a"]
+
+
+def test_only_results_that_answer_a_call_of_the_turn_may_be_stored() -> None:
+    turn = [user("q"), call("a", "b"), result("a"), result("a", "again"), result("x"), result("b"), bot("done")]
+    assert texts(keepable(turn)) == ["q", "", "seen", "seen", "done"]
+    assert keepable(chat(4)) == chat(4)
+
+
+def test_a_result_without_an_id_is_stored_for_the_only_call_that_it_can_belong_to() -> None:
+    look = {"id": "a", "name": "look", "arguments": "{}"}
+    read = {"id": "b", "name": "read", "arguments": "{}"}
+    nameless, named = Entry("tool", "seen"), Entry("tool", "seen", data={"tool_call_id": "", "name": "read"})
+    one, two = bot("", tool_calls=[look]), bot("", tool_calls=[look, read])
+    assert [answers(row) for row in keepable([one, nameless])] == [None, "a"]
+    assert [answers(row) for row in keepable([two, named, nameless])] == [None, "b", "a"]
+    assert list(keepable([two, nameless])) == [two]  # either call could be meant
+    assert list(keepable([one, named])) == [one]
 
 
 def test_what_is_to_be_answered_is_never_cut() -> None:
@@ -213,8 +227,12 @@ def test_what_is_to_be_answered_is_never_cut() -> None:
 
 def test_a_budget_smaller_than_the_last_turn_keeps_its_question() -> None:
     turn = tool_turn("long", groups=5)
-    rows = window([*chat(6), *turn], budget=60, tokens=lambda _: 50)
+    rows = window([*chat(6), *turn], budget=20)
     assert texts(rows) == texts(turn)
+
+
+def test_a_tool_that_gave_nothing_has_a_placeholder_for_a_result() -> None:
+    assert texts(window([user("q"), call("a"), result("a", " "), bot("done")])) == ["q", "", NO_OUTPUT, "done"]
 
 
 def test_a_media_name_cannot_end_its_breadcrumb() -> None:
@@ -227,6 +245,7 @@ def test_an_inbound_becomes_a_row_with_its_marks() -> None:
     row = user_row(Inbound("in_1", "e1", source, "hi", (Media("u"),), sent_at=AT, received_at=AT + 1))
     assert row == Entry("user", "hi", "in_1", {"media": (Media("u"),), "sender": "Ann", "sender_id": "u1", "at": AT})
     assert user_row(Inbound("in_1", "e1", Source("api", "c1"), "hi")).data == {}
+    assert user_row(Inbound("in_1", "e1", Source("api", "c1"), "hi", received_at=AT)).data == {"at": AT}
 
 
 def test_tokens_are_guessed_on_the_high_side() -> None:
@@ -255,107 +274,53 @@ _rows = st.one_of(
 )
 
 
-@given(
-    entries=st.lists(_rows, max_size=40),
-    cap=st.integers(0, 20),
-    budget=st.none() | st.integers(0, 100),
-    consolidated=st.integers(0, 45),
-    extend=st.booleans(),
-)
-def test_any_window_is_legal_and_any_cut_too(
-    entries: list[Entry], cap: int, budget: int | None, consolidated: int, extend: bool
-) -> None:
-    rows = window([*entries, user("now")], cap=cap, budget=budget, consolidated=consolidated, extend_to_user=extend)
-    assert rows[-1].text == "now"
-    assert legal_start(rows) == 0
-    calls = [id for row in rows for id in declared(row)]
-    assert set(calls) <= {answers(row) for row in rows}
+@given(entries=st.lists(_rows, max_size=40), cap=st.integers(0, 20), budget=st.none() | st.integers(0, 100))
+def test_any_window_is_legal(entries: list[Entry], cap: int, budget: int | None) -> None:
+    rows = window([*entries, user("now")], cap=cap, budget=budget)
+    assert rows[-1].text == "now" and is_legal(rows)
+    made = [call["id"] for row in rows for call in calls(row)]
+    assert sorted(made) == sorted(str(answers(row)) for row in rows if row.role == "tool")
     assert is_user(rows[0]) or (is_proactive(rows[0]) and is_user(rows[1]))
-    if cap and not consolidated:
+    if cap:
         assert len(rows) <= cap
-    kept = retain(entries, cap, consolidated=consolidated, extend_to_user=extend)
-    assert len(kept.kept) <= max(cap, 0) or extend
-    assert len(kept.kept) + len(kept.dropped) == len(entries)
-    if kept.dropped:
-        assert legal_start(kept.kept) == 0
-    assert len(kept.to_archive) + max(0, min(consolidated, len(entries)) - kept.consolidated) == len(kept.dropped)
 
 
-# -- retention and archive
+@given(entries=st.lists(_rows, max_size=40))
+def test_what_may_be_stored_answers_every_call_at_most_once(entries: list[Entry]) -> None:
+    open_calls: set[str] = set()
+    for row in keepable(entries):
+        open_calls |= {made["id"] for made in calls(row)}
+        if row.role == "tool":
+            assert answers(row) in open_calls
+            open_calls.discard(str(answers(row)))
+    assert [row for row in keepable(entries) if row.role != "tool"] == [row for row in entries if row.role != "tool"]
 
 
-def test_N23_the_last_rows_are_kept() -> None:
-    assert texts(retain([user(str(n)) for n in range(10)], 4).kept) == ["6", "7", "8", "9"]
+@pytest.mark.parametrize(
+    ("entries", "consolidated", "start"),
+    [
+        (chat(20), 0, 0),
+        (chat(20), 20, 12),
+        (chat(20), 5, 5),
+        (chat(4), 4, 0),
+        ([bot(), bot()], 2, 0),
+        ([*chat(20), user("q"), *[bot()] * 9], 30, 20),
+    ],
+)
+def test_of_an_imported_summary_the_end_of_the_conversation_stays_visible(
+    entries: list[Entry], consolidated: int, start: int
+) -> None:
+    assert replay_start(entries, consolidated) == start
 
 
-def test_N24_the_consolidated_count_moves_with_the_cut() -> None:
-    assert retain([user(str(n)) for n in range(10)], 4, consolidated=7).consolidated == 1
+# -- deliveries that nobody asked for
 
 
-def test_N25_keeping_nothing_clears_and_tells_what_was_summarised() -> None:
-    entries = chat(10)
-    cut = retain(entries, 0, consolidated=3)
-    assert (cut.kept, cut.consolidated, list(cut.dropped)) == ((), 0, entries)
-    assert len(cut.dropped) - len(cut.to_archive) == 3
-
-
-def test_N26_a_cut_with_tool_groups_starts_at_a_user_and_has_no_orphans() -> None:
-    cut = retain([*tool_turn("old", groups=3), user("new"), call("z"), result("z")], 4)
-    assert texts(cut.kept) == ["new", "", "seen"] and is_legal(cut.kept)
-
-
-def test_N27_a_long_turn_is_cut_to_the_limit() -> None:
-    cut = retain([user("q"), call("a"), *(bot(str(n)) for n in range(12))], 6)
-    assert 0 < len(cut.kept) <= 6 and cut.kept[0].text == "q"
-
-
-def test_N29_the_providers_state_holds_until_something_is_dropped() -> None:
-    assert retain(chat(4), 4).provider_state_holds
-    assert not retain(chat(6), 4).provider_state_holds
-
-
-def test_N30_a_delivery_is_kept_with_the_answer_to_it_as_in_the_window() -> None:
+def test_N30_a_delivery_is_shown_with_the_answer_to_it() -> None:
     entries = [user("old"), bot("old"), delivery(), user("to that"), bot("yes")]
-    kept = retain(entries, 3).kept
-    assert texts(kept) == ["news", "to that", "yes"] == texts(window(entries, cap=3))
+    assert texts(window(entries, cap=3)) == ["news", "to that", "yes"]
 
 
-def test_N32_a_delivery_that_is_not_right_before_the_user_is_dropped() -> None:
+def test_N32_a_delivery_that_is_not_right_before_the_user_is_not_shown() -> None:
     entries = [user("old"), delivery(), bot("between"), user("hi"), bot("hello")]
-    assert texts(retain(entries, 4).kept) == ["hi", "hello"] == texts(window(entries, cap=4))
-
-
-def test_N33_of_deliveries_alone_the_last_are_kept() -> None:
-    assert texts(retain([delivery(str(n)) for n in range(9)], 4, extend_to_user=True).kept) == ["5", "6", "7", "8"]
-
-
-def test_N34_what_is_summarised_already_is_not_archived_again() -> None:
-    cut = retain(chat(8), 4, consolidated=6)
-    assert len(cut.kept) == 4 and cut.to_archive == ()
-
-
-def test_N35_exactly_the_rows_that_no_summary_has_are_archived() -> None:
-    entries = chat(8)
-    assert list(retain(entries, 4, consolidated=2).to_archive) == entries[2:4]
-
-
-def test_N36_a_session_is_idle_from_the_very_second_of_its_limit() -> None:
-    ttl = timedelta(minutes=15)
-    assert is_idle(NOW - ttl, NOW, ttl)
-    assert not is_idle(NOW - ttl + timedelta(seconds=1), NOW, ttl)
-    assert not is_idle(None, NOW, ttl) and not is_idle(NOW - ttl, NOW, timedelta(0))
-
-
-def test_N37_an_idle_session_with_a_running_turn_waits_for_a_later_look() -> None:
-    ttl = timedelta(minutes=15)
-    idle = Candidate("s1", NOW - ttl, 12, 0)
-    done = Candidate("s2", NOW - ttl, 12, 12)
-    assert to_compact([idle, done], {"s1"}, NOW, ttl) == ()
-    assert to_compact([idle, done], set(), NOW, ttl) == ("s1",)
-
-
-def test_N38_compacting_archives_all_deletes_nothing_and_shows_the_end() -> None:
-    entries = chat(12)
-    done = compact(entries)
-    assert (len(done.to_archive), len(done.kept), done.dropped) == (12, 12, ())
-    assert len(window(done.kept, consolidated=done.consolidated)) == 8
+    assert texts(window(entries, cap=4)) == ["hi", "hello"]

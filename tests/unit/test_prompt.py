@@ -33,10 +33,16 @@ def test_C2_a_topic_is_shown_when_there_is_one() -> None:
     assert "**Topic:**" not in prompt(chat_type="group", topic=" \n")
 
 
-def test_C3_a_local_source_is_the_machine_and_its_origin_local_output() -> None:
+def test_C3_a_local_source_is_the_machine_and_the_answer_is_shown_there() -> None:
     shown = prompt(platform="local")
     assert "the machine running this agent" in shown
-    assert "- `origin`: local output" in shown and "back to this chat" not in shown
+    assert "Your answer is shown in this terminal." in shown and "this chat" not in shown
+
+
+def test_the_prompt_promises_no_delivery_that_does_not_exist() -> None:
+    shown = prompt()
+    assert "Your answer goes to this chat. You cannot send to other chats" in shown
+    assert not any(word in shown for word in ("`origin`", "`local`", "`telegram`", "platform:chat_id", "scheduled"))
 
 
 def test_C4_a_group_thread_has_many_users_and_no_user_line() -> None:
@@ -63,15 +69,7 @@ def test_C8_slack_and_discord_say_that_their_apis_are_not_there() -> None:
     slack, discord = prompt(platform="slack"), prompt(platform="discord")
     assert "no access to the Slack API" in slack and "current message's own content" in slack
     assert "no access to the Discord API" in discord
-    with_tools = Surroundings(tools=frozenset({"slack"}))
-    assert "no access" not in prompt(with_tools, platform="slack")
     assert "no access" not in prompt(platform="telegram")
-
-
-def test_C9_the_local_path_follows_the_data_directory() -> None:
-    """Ours is DATA_DIR."""
-    shown = prompt(Surroundings(data_dir="/srv/bot/"))
-    assert "saved under /srv/bot/outputs only" in shown and ".keyturn" not in shown
 
 
 def test_C17_a_display_name_with_a_newline_is_one_inert_line() -> None:
@@ -104,7 +102,7 @@ def test_the_prompt_is_the_same_for_every_sender_of_a_shared_session_and_any_ord
         for home_order in permutations(homes)
     }
     assert len(shown) == 1
-    assert "**Connected platforms:** local (files on this machine), Slack, Telegram" in shown.pop()
+    assert "**Connected platforms:** Local, Slack, Telegram" in shown.pop()
 
 
 @given(st.text(max_size=400))

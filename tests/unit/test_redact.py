@@ -81,6 +81,13 @@ def test_a_log_line_holds_no_phone_number_in_any_field() -> None:
     assert HIDDEN.log_event({"key": "to:slack:C1"}) == {"key": "to:slack:C1"}
 
 
+def test_a_destination_in_the_midst_of_a_text_is_hidden_where_its_platform_hides_ids() -> None:
+    telegram = f"to:telegram:{HIDDEN.chat('telegram', '-1001500')}"
+    assert HIDDEN.text("gave up on to:telegram:-1001500, later.") == f"gave up on {telegram}, later."
+    for kept in ("gave up on to:slack:C1500.", "gave up on to:nowhere", "to:"):
+        assert HIDDEN.text(kept) == kept
+
+
 def test_an_id_has_one_hash_wherever_it_is_shown() -> None:
     assert HIDDEN.text(f"call {PHONE} now") == f"call {HIDDEN.user('signal', PHONE)} now"
 

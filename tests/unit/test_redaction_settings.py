@@ -25,7 +25,7 @@ def test_G1_the_word_false_disables_and_what_is_malformed_is_said_at_start(monke
     loaded = load(monkeypatch, TELEGRAM__TOKEN=TOKEN, TELEGRAM__ENABLED="false", WEBHOOK__SECRETS=SECRET)
     assert loaded.telegram.enabled is False and loaded.connected == ("local", "webhook")
     for name, value in (("TELEGRAM__EXTRA", "x"), ("TELEGRAM__SEND_TIMEOUT_SECONDS", "soon")):
-        with monkeypatch.context() as patch, pytest.raises(ConfigurationError, match=r"telegram\."):
+        with monkeypatch.context() as patch, pytest.raises(ConfigurationError, match="KEYTURN_TELEGRAM__"):
             load(patch, **{name: value})
 
 

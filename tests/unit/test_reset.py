@@ -28,8 +28,14 @@ def test_R1_a_conversation_that_goes_on_is_not_reset() -> None:
 def test_R2_after_the_idle_time_the_reason_is_idle() -> None:
     policy = ResetPolicy("idle", idle_minutes=30)
     assert policy.reason(ago(minutes=60), NOW, UTC) == "idle"
-    assert policy.reason(ago(minutes=30), NOW, UTC) == "idle"
+    assert policy.reason(ago(minutes=30, microseconds=1), NOW, UTC) == "idle"
+
+
+def test_R3_exactly_at_the_idle_deadline_a_conversation_still_goes_on() -> None:
+    policy = ResetPolicy("both", idle_minutes=30)
+    assert policy.reason(ago(minutes=30), NOW, UTC) is None
     assert policy.reason(ago(minutes=29, seconds=59), NOW, UTC) is None
+    assert policy.horizon(NOW, UTC) == ago(minutes=30)  # the watcher takes what was active before it, not at it
 
 
 def test_R4_after_the_hour_of_the_day_the_reason_is_daily() -> None:

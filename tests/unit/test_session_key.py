@@ -92,6 +92,27 @@ def test_K12_threads_per_user_append_the_user() -> None:
     )  # threads per user are a refinement of groups per user
 
 
+def test_K13_threads_per_user_count_only_while_groups_are_per_user() -> None:
+    keys = {
+        (group, thread): str(
+            SessionKey.for_source(
+                source("telegram", "-100", "group", thread="17", user="42"),
+                group_per_user=group,
+                thread_per_user=thread,
+            )
+        )
+        for group in (True, False)
+        for thread in (True, False)
+    }
+    shared = "agent:main:telegram:group:-100:t=17"
+    assert keys == {
+        (True, True): f"{shared}:u=42",
+        (True, False): shared,
+        (False, True): shared,
+        (False, False): shared,
+    }
+
+
 def test_K14_a_chat_that_is_a_thread_is_shared() -> None:
     for user in ("alice", "bob"):
         thread = source("discord", "c1", "thread", thread="t1", user=user)

@@ -86,6 +86,14 @@ def test_a_very_long_text_is_cut_in_time_that_grows_with_it_only() -> None:
     assert len(split(text, LIMIT)) > 1000  # minutes, were every look at all of it
 
 
+@pytest.mark.parametrize("length", range(20, 50))
+def test_a_piece_that_ends_at_a_space_fits_when_nothing_leaves_room_to_spare(length: int) -> None:
+    """From 100 pieces on, the numbers are as long as the room that is kept for them; so is what closes a code block."""
+    pieces = split("```\n" + " ".join(["w" * length] * 400) + "\n```", SMALL)
+    assert 100 <= len(pieces) < 1000
+    assert max(map(utf16_units, pieces)) <= SMALL.units
+
+
 def test_more_than_999_pieces_have_longer_numbers_and_still_fit() -> None:
     pieces = split("ab " * 20_000, Limit(50))
     assert len(pieces) > 999 and all(len(piece) <= 50 for piece in pieces)

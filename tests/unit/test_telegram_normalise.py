@@ -70,10 +70,28 @@ def _objects(found: telegram.TelegramObject) -> Iterator[telegram.TelegramObject
                 yield from _objects(item)
 
 
-def test_the_update_id_and_the_account_decide_the_message_id() -> None:
-    assert inbound(a_message()).id == message_id("telegram", "", "1")
-    several = inbound(a_message(), Bot("99", "helper_bot", account="99"))
-    assert (several.source.account, several.id) == ("99", message_id("telegram", "99", "1"))
+def test_bot_chat_and_message_decide_the_message_id_and_the_update_does_not() -> None:
+    known = inbound(a_message())
+    assert known.id == message_id("telegram", "", "99:11:1")
+    assert inbound({**a_message(), "update_id": 2}).id == known.id
+    others = [
+        inbound(a_message(message_id=2)),
+        inbound(a_message(chat={"id": 12, "type": "private"})),
+        inbound(a_message(), Bot("98", "other_bot")),
+        inbound(a_message(), Bot("99", "helper_bot", "work")),
+        inbound({"update_id": 1, "channel_post": a_message(chat={"id": -5, "type": "channel"})["message"]}),
+    ]
+    assert len({known.id, *(other.id for other in others)}) == 6
+
+
+@pytest.mark.parametrize("reply", [None, 7, "x", [], {"forum_topic_created": None}, {"forum_topic_created": "x"}])
+def test_a_topics_name_that_is_not_there_is_no_reason_to_refuse_a_message(reply: Any) -> None:
+    message = a_message(reply_to_message=reply, chat={"id": -5, "type": "supergroup"}, is_topic_message=True)
+    if isinstance(reply, dict) or reply is None:
+        assert inbound(message).source.topic is None
+    else:  # what it answers has to be an object
+        with pytest.raises(Malformed):
+            normalise(message, BOT, received_at=1_000)
 
 
 def test_a_channel_speaks_for_itself_when_nobody_signed() -> None:

@@ -46,7 +46,7 @@ def test_a_token_alone_polls_and_a_secret_makes_it_a_webhook(monkeypatch: pytest
         ({"TOKEN": TOKEN, "WEBHOOK_SECRET": f"{CANARY}!"}, "TELEGRAM__WEBHOOK_SECRET is 1 to 256"),
         ({"TOKEN": TOKEN, "WEBHOOK_SECRET": '[""]'}, "TELEGRAM__WEBHOOK_SECRET is 1 to 256"),
         ({"TOKEN": TOKEN, "API_URL": CANARY}, "TELEGRAM__API_URL is an http"),
-        ({"TOKEN": TOKEN, "NOPE": CANARY}, "nope"),
+        ({"TOKEN": TOKEN, "NOPE": CANARY}, "KEYTURN_TELEGRAM__NOPE"),
     ],
 )
 def test_what_cannot_work_is_refused_and_not_repeated(

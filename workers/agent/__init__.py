@@ -6,9 +6,12 @@ import asyncio
 import importlib
 import inspect
 import threading
+import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from shared.context.shared_thread import after_earlier, spoken
 from shared.errors import ConfigurationError, Permanent
 from shared.messages import Entry, Reply, Result, Turn
 from shared.value import value
@@ -30,6 +33,7 @@ class Answer:
     reasoning: str
     usage: Mapping[str, Any]
     instead_of: str = ""  # the model that was to answer and failed, where another did
+    marks: Mapping[str, Any] = field(default_factory=dict)  # what else a row of it keeps: see shared/context/marks.py
 
 
 class Asks(Protocol):
@@ -78,16 +82,25 @@ class Missing:
 
 
 class FunctionAgent:
-    """A plain function from text to text. A synchronous one runs in a thread of its own, so it blocks nobody else."""
+    """A plain function from text to text. A synchronous one runs in a thread of its own, so it blocks nobody else.
 
-    def __init__(self, function: Callable[[str], str | Awaitable[str]]) -> None:
+    `is_plain`: the text is what was said and nothing else. Otherwise it names the speaker where several people share the
+    conversation, and begins with what the message refers to.
+    """
+
+    def __init__(self, function: Callable[[str], str | Awaitable[str]], *, is_plain: bool = False) -> None:
         self._function = function
+        self._is_plain = is_plain
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004
         )
 
     async def run(self, turn: Turn) -> Result:
         text = "\n".join(inbound.text for inbound in turn.mail)
+        if not self._is_plain:
+            text = spoken(turn.speaker, text) if turn.speaker else text
+            earlier = "\n".join(inbound.earlier for inbound in turn.mail if inbound.earlier)
+            text = after_earlier(earlier, text) if earlier else text
         if self._is_async:
             answer = await cast("Callable[[str], Awaitable[str]]", self._function)(text)
         else:
@@ -109,16 +122,23 @@ def answered(text: str) -> Result:
 def resolve(name: str, config: Settings | None = None) -> Agent:
     """The agent that a setting names; a ConfigurationError says what is wrong with it. Models cost nothing until named."""
     if name == "echo":
-        return FunctionAgent(echo)
+        return FunctionAgent(echo, is_plain=True)
     if name in ("llm", "local"):
         return _model_agent(name, config)
     module_name, found, attribute = name.partition(":")
     if not found:
         raise ConfigurationError(f"AGENT={name}: not a known agent; use echo, llm, local or module:object")
     try:
-        target: Any = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
         raise ConfigurationError(f"AGENT={name}: {error}") from None
+    except Exception as error:  # the module is the user's: importing it may raise anything
+        text = f"AGENT={name}: importing {module_name} raised {type(error).__name__}: {error}{_place(error)}"
+        raise ConfigurationError(text) from None
+    try:
+        target: Any = getattr(module, attribute)
+    except AttributeError as error:  # perhaps it is an installed module with the name of the user's
+        raise ConfigurationError(f"AGENT={name}: {error}: {module!r}") from None
     if hasattr(target, "run"):
         return cast("Agent", target() if inspect.isclass(target) else target)
     if callable(target):
@@ -126,20 +146,25 @@ def resolve(name: str, config: Settings | None = None) -> Agent:
     raise ConfigurationError(f"AGENT={name}: neither a function nor an object with run(turn)")
 
 
+def _place(error: Exception) -> str:
+    """Where in the user's code it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames and not isinstance(error, SyntaxError) else ""
+    )
+
+
 def _model_agent(name: str, config: Settings | None) -> Agent:
     from shared import settings
-    from shared.redaction import open_redaction
 
     config = config or settings.load()
-    redaction = open_redaction(config)
-    marks_key = redaction.key[:64] if redaction is not None else b""
     if name == "llm":
         from workers.agent.llm import LlmAgent
 
-        return LlmAgent(config.llm, marks_key=marks_key)
+        return LlmAgent(config.llm, zone=config.zone)
     from workers.agent.local import LocalAgent
 
-    return LocalAgent(config.llm, marks_key=marks_key)
+    return LocalAgent(config.llm, zone=config.zone)
 
 
 async def in_thread(function: Callable[[str], str], text: str) -> str:

@@ -10,15 +10,15 @@ import asyncio
 import signal
 import socket
 import subprocess
-import sys
 from datetime import timedelta
 
 import orjson
 
 from shared.codec import decode_result, encode_turn
 from shared.embedded import child
-from shared.errors import Crashed, Permanent, RateLimited, Transient
+from shared.errors import Crashed, Outage, Permanent, Transient
 from shared.messages import Result, Turn
+from shared.own_modules import command_of
 from shared.session_key import MAIN
 
 AT_ONCE = 32
@@ -57,8 +57,9 @@ class Apart:
             return decode_result(outcome["result"])
         if outcome["permanent"]:
             raise Permanent(outcome["error"], outcome["notice"])
-        if outcome["retry_after_s"] is not None:
-            raise RateLimited(timedelta(seconds=outcome["retry_after_s"]))
+        if (outage := outcome["outage"]) is not None:
+            waits = timedelta(seconds=outage["retry_after_s"])
+            raise Outage(outcome["error"], retry_after=waits, provider=outage["provider"], status=outage["status"])
         raise Transient(outcome["error"])
 
     def close(self) -> None:
@@ -87,7 +88,7 @@ class Apart:
         self._line, theirs = socket.socketpair()
         self._line.setblocking(False)
         told = [str(theirs.fileno()), self._agent, str(self._timeout_seconds), self._name]
-        command = [sys.executable, "-m", "workers.agent.nursery", *told]
+        command = command_of("workers.agent.nursery", *told)
         with theirs:
             self._nursery = child.start(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
         async with asyncio.timeout(START_SECONDS):

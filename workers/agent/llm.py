@@ -4,8 +4,9 @@ What a provider's errors become, and so what happens to the message:
 
 | the provider says | becomes | the message |
 |---|---|---|
-| 429, or 503 with Retry-After | RateLimited with that time | is tried again |
-| 5xx, no connection, a cut connection, no answer in time, an empty answer | Transient | is tried again |
+| 429, or 503 with Retry-After | RateLimited with that time | waits, without spending an attempt |
+| 5xx, no connection, a cut connection | Outage | waits, without spending an attempt |
+| no answer in time, an empty answer | Transient | is tried again |
 | too long for the context | half the window, once; then Refused | is set aside, the chat is told why |
 | bad key, no such model, quota used up, request or content refused | Refused | is set aside |
 
@@ -17,18 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, timedelta
+from datetime import UTC, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
 from shared import settings
 from shared.context.history import window
-from shared.context.marks import NAME, REASONING, SENDER, SENDER_ID, TOOL_CALL_ID, TOOL_CALLS, USAGE, user_row
+from shared.context.marks import BLOCKS, REASONING, THINKING, USAGE, user_row
 from shared.context.memory import remembered
-from shared.context.shared_thread import Said, Sender, is_shared, render
+from shared.context.shared_thread import is_shared, signed
 from shared.context.tokens import estimate, replay_budget
-from shared.errors import ConfigurationError, Permanent, PipelineError, RateLimited, Transient
+from shared.errors import ConfigurationError, Outage, Permanent, PipelineError, RateLimited, Transient
 from shared.messages import Entry, Reply, Result, Turn
 from shared.session_key import SessionKey
 from workers.agent import Answer
@@ -42,21 +43,20 @@ try:
         ModelRequest,
         ModelResponse,
         TextPart,
-        ThinkingPart,
-        ToolCallPart,
-        ToolReturnPart,
-        UserPromptPart,
     )
     from pydantic_ai.models import Model, infer_model
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
     from pydantic_ai.settings import ModelSettings
+
+    from workers.agent.parts import marks_of, messages, reasoning_of
 except ImportError as error:
     raise ConfigurationError(f"AGENT=llm and AGENT=local need pydantic-ai: install keyturn[llm] ({error})") from None
 
 PATIENCE = timedelta(seconds=10)  # after a 429 that names no time
 OUTPUT_TOKENS = 4096  # set aside for the answer where no setting says how long it may get
+PROVIDERS_OWN = (BLOCKS, THINKING)  # marks in a form that only some providers read
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error"}
 TOO_LONG_NOTICE = "This conversation has become too long for me. Please start a new one, or send a shorter message."
@@ -78,9 +78,9 @@ class LlmAgent:
 
     wants_context = True
 
-    def __init__(self, config: settings.Llm, model: Model | None = None, *, marks_key: bytes = b"") -> None:
+    def __init__(self, config: settings.Llm, model: Model | None = None, *, zone: tzinfo = UTC) -> None:
         self._config = config
-        self._marks_key = marks_key
+        self._times_in = zone if config.timestamps else None
         self._model = model or open_model(config)
         self._models = {name: open_model(config.model_copy(update={"model": name})) for name in config.models}
         self._aside = (
@@ -88,12 +88,13 @@ class LlmAgent:
         )
 
     async def run(self, turn: Turn) -> Result:
-        """Answer the mail. A conversation too long for the model is tried once more with half of it."""
+        """Answer the mail. A conversation too long for the model is tried once more with half of it, and one with pictures
+        or thoughts that the provider refuses once more with its text alone: it may be another provider than theirs."""
         entries = (*turn.history, *map(user_row, turn.mail))
         if is_shared(SessionKey.parse(turn.session_key)):
-            entries = tuple(self._signed(entry) for entry in entries)
+            entries = tuple(signed(entry, turn.sender_key) for entry in entries)
         told = "\n\n".join(filter(None, (self._config.system_prompt, remembered(turn.memory), turn.context)))
-        model, times_in = self._named(turn.model), UTC if self._config.timestamps else None
+        model, times_in = self._named(turn.model), self._times_in
         budget = self._budget(model, told)
         rows = window(entries, budget=budget, at_least=len(turn.mail), times_in=times_in)
         try:
@@ -104,8 +105,13 @@ class LlmAgent:
             half = max(len(rows) // 2, 1)
             rows = window(entries, cap=half, budget=budget, at_least=len(turn.mail), times_in=times_in)
             answer = await self._request(model, _noted(rows, turn), told)
-        data = {USAGE: answer.usage} | ({REASONING: answer.reasoning} if answer.reasoning else {})
-        return Result((Entry("assistant", answer.text, data=data),), (Reply(answer.text),))
+        except Refused:
+            if not any(mark in row.data for mark in PROVIDERS_OWN for row in rows):
+                raise
+            answer = await self._request(model, _noted([*map(_text_only, rows)], turn), told)
+        data = {USAGE: answer.usage, REASONING: answer.reasoning, **answer.marks}
+        entry = Entry("assistant", answer.text, data={name: value for name, value in data.items() if value})
+        return Result((entry,), (Reply(answer.text),))
 
     async def ask(self, rows: Sequence[Entry], system_prompt: str) -> Answer:
         """One request aside: to the model that is kept for that and, should it fail, to the one that answers."""
@@ -130,26 +136,20 @@ class LlmAgent:
         limit = self._config.max_output_tokens or OUTPUT_TOKENS
         return replay_budget(known, min(limit, known // 2) + estimate(told)) if known else None
 
-    def _signed(self, entry: Entry) -> Entry:
-        """A user's row with its sender, for a session that several share."""
-        if entry.role != "user":
-            return entry
-        sender = Sender.of(entry.data.get(SENDER), entry.data.get(SENDER_ID), self._marks_key)
-        return Entry(entry.role, render(Said(sender, entry.text)), entry.inbound_id, entry.data)
-
     async def _request(self, model: Model, rows: Sequence[Entry], instructions: str) -> Answer:
         """One request. Raises what the table above says."""
         try:
-            response = await model_request(model, _messages(rows, instructions), model_settings=self._settings())
+            asked = _instructed(messages(rows, model), instructions)
+            response = await model_request(model, asked, model_settings=self._settings())
         except (failures.AgentRunError, failures.UserError) as error:
-            raise classified(error) from None
+            raise classified(error, model.system) from None
         text = "".join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
         if not text:
             if response.finish_reason == "content_filter":
                 raise Refused("the provider's content filter refused to answer")
             raise Transient("the model answered nothing")
-        reasoning = "".join(part.content for part in response.parts if isinstance(part, ThinkingPart)).strip()
-        return Answer(text, reasoning, _usage(response, model.model_name))
+        usage = _usage(response, model.model_name)
+        return Answer(text, reasoning_of(response), usage, marks=marks_of(response))
 
     def _settings(self) -> ModelSettings:
         # The pipeline tries again by itself, without holding a worker: the client must not.
@@ -185,15 +185,19 @@ def open_model(config: settings.Llm) -> Model:
         raise ConfigurationError(f"LLM__MODEL={config.model}: {error}") from None
 
 
-def classified(error: Exception) -> PipelineError:
+def classified(error: Exception, provider: str) -> PipelineError:
     """The decision that a provider's error asks for. Its body is not repeated: providers echo keys and messages in it."""
-    what = _described(error)
+    what, status = _described(error), error.status_code if isinstance(error, failures.ModelHTTPError) else None
     if isinstance(error, failures.ModelContextWindowExceededError) or _codes(error) & TOO_LONG_CODES:
         return TooLong()
     if isinstance(error, failures.ModelRateLimitError):
-        return RateLimited(_wait(error) or PATIENCE)
+        return RateLimited(_wait(error) or PATIENCE, provider=provider, status=status)
     if isinstance(error, failures.ModelUnavailableError) and (wait := _wait(error)) is not None:
-        return RateLimited(wait)
+        return RateLimited(wait, provider=provider, status=status)
+    away = failures.ModelUnavailableError | failures.ModelServerError | failures.ModelConnectionError
+    # One that takes too long may do so because of what it was asked.
+    if isinstance(error, away) and not isinstance(error, failures.ModelTimeoutError):
+        return Outage(what, provider=provider, status=status)
     lost = failures.ModelRequestRejectedError | failures.ModelQuotaExceededError | failures.ContentFilterError
     if isinstance(error, lost | failures.UserError):
         return Refused(what)
@@ -224,24 +228,16 @@ def _noted(rows: Sequence[Entry], turn: Turn) -> Sequence[Entry]:
     return (*rows[:at], *(Entry("user", f"[Note of the system: {note}]") for note in turn.notes), *rows[at:])
 
 
-def _messages(rows: Sequence[Entry], instructions: str) -> list[ModelMessage]:
-    messages: list[ModelMessage] = []
-    for row in rows:
-        if row.role == "assistant":
-            calls = [
-                ToolCallPart(call["name"], call.get("arguments"), call["id"]) for call in row.data.get(TOOL_CALLS) or ()
-            ]
-            messages.append(ModelResponse([*([TextPart(row.text)] if row.text else []), *calls]))
-        elif row.role == "tool":
-            part = ToolReturnPart(row.data.get(NAME) or "tool", row.text, row.data[TOOL_CALL_ID])
-            messages.append(ModelRequest([part]))
-        else:
-            messages.append(ModelRequest([UserPromptPart(row.text)]))
+def _instructed(messages: list[ModelMessage], instructions: str) -> list[ModelMessage]:
     last = next((message for message in reversed(messages) if isinstance(message, ModelRequest)), None)
     if last is None:
         raise Refused("there is nothing to answer")
     last.instructions = instructions or None
     return messages
+
+
+def _text_only(row: Entry) -> Entry:
+    return replace(row, data={name: value for name, value in row.data.items() if name not in PROVIDERS_OWN})
 
 
 def _usage(response: ModelResponse, model: str) -> dict[str, Any]:

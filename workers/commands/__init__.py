@@ -12,6 +12,7 @@ from shared.store import Store
 from shared.store.change import NO_CHANGE, Change
 from shared.value import value
 from workers.agent import Asks
+from workers.budget import Budgets
 
 
 @value
@@ -25,6 +26,7 @@ class Call:
     session: Session
     pipe: Pipeline
     asks: Asks | None = None  # the model for questions aside
+    budgets: Budgets | None = None  # which it is asked within
 
     @property
     def store(self) -> Store:
@@ -48,6 +50,19 @@ class Again:
     change: Change
 
 
+ARGUMENTS_LIMIT = 256  # characters: what a person types, and what every statement of a database can look for
+MANY = 10**9
+
+
+def number(text: str) -> int | None:
+    """A whole number as people write it, in the digits of any script; None where it is none. One of more than nine digits
+    is MANY: nothing here is counted so far, and no database keeps every number."""
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    if not digits.isdecimal():
+        return None
+    return int(f"{sign}{digits}") if len(digits) < 10 else int(f"{sign}{MANY}")
+
+
 @value
 class Command:
     name: str
@@ -56,6 +71,7 @@ class Command:
     aliases: tuple[str, ...] = ()
     args: str = ""  # as help shows them; empty: it takes none
     admin: bool = False  # for admins only: it changes something for others than who gives it
+    limit: int = ARGUMENTS_LIMIT  # characters of its arguments
 
 
 REGISTRY: dict[str, Command] = {}
@@ -86,6 +102,8 @@ async def run(call: Call) -> Answer | Again:
         return Answer(f"I do not know /{call.name}. {hint}")
     if call.args and not command.args:
         return Answer(f"/{command.name} takes no arguments.")
+    if len(call.args) > command.limit:
+        return Answer(f"/{command.name} takes at most {command.limit:,} characters; these are {len(call.args):,}.")
     return await command.run(call)
 
 

@@ -8,6 +8,7 @@ import re
 from shared.errors import PipelineError, Unavailable
 from workers import compress as compressing
 from workers.agent import wants_context
+from workers.aside import OverBudget
 from workers.commands import Answer, Call, Command, register
 from workers.context import MODEL
 
@@ -26,10 +27,19 @@ async def compress(call: Call) -> Answer:
     try:
         async with asyncio.timeout(call.pipe.settings.turn_timeout_seconds):
             done = await compressing.compress(
-                call.pipe, call.session_key, call.session, call.asks, model=model, turns=turns, topic=topic
+                call.pipe,
+                call.session_key,
+                call.session,
+                call.asks,
+                call.budgets,
+                model=model,
+                turns=turns,
+                topic=topic,
             )
     except Unavailable:
         raise
+    except OverBudget as error:
+        return Answer(f"Not compressed: {error}")
     except TimeoutError:
         return Answer("⚠ Not compressed: the summary took too long. Nothing was dropped.")
     except PipelineError as error:

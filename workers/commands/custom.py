@@ -9,12 +9,17 @@ from shared.settings import CustomCommand, Settings
 from shared.store.change import NO_CHANGE
 from workers.commands import REGISTRY, Again, Answer, Call, Command
 
+WORDS_LIMIT = 100_000  # they are for the agent, as a message is
+
 
 def custom(settings: Settings) -> dict[str, Command]:
     """The commands that the settings add; a ConfigurationError where one has the name of another."""
     if taken := sorted(REGISTRY.keys() & settings.commands.keys()):
         raise ConfigurationError(f"COMMANDS__{taken[0].upper()}: there is a command of that name already")
-    return {name: Command(name, about.help, _run(about), args="[words]") for name, about in settings.commands.items()}
+    return {
+        name: Command(name, about.help, _run(about), args="[words]", limit=WORDS_LIMIT)
+        for name, about in settings.commands.items()
+    }
 
 
 def _run(about: CustomCommand) -> Callable[[Call], Awaitable[Answer | Again]]:

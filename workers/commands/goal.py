@@ -23,8 +23,6 @@ async def goal(call: Call) -> Answer:
     if word in _ENDS:
         assert known is not None
         return Answer(f"The goal is {_ENDS[word]}.", _kept(call, replace(known, status=_ENDS[word])))
-    if len(call.args) > OBJECTIVE_LIMIT:
-        return Answer(f"A goal has at most {OBJECTIVE_LIMIT:,} characters; this one has {len(call.args):,}.")
     return Answer(f"The goal of this conversation: {call.args}", _kept(call, Goal(call.args)))
 
 
@@ -34,5 +32,11 @@ def _kept(call: Call, goal: Goal | None) -> Change:
 
 
 register(
-    Command("goal", "show, set or clear what this conversation is to reach", goal, args="[text|done|blocked|clear]")
+    Command(
+        "goal",
+        "show, set or clear what this conversation is to reach",
+        goal,
+        args="[text|done|blocked|clear]",
+        limit=OBJECTIVE_LIMIT,
+    )
 )

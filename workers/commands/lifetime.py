@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from shared.ids import fresh_id
+from shared.owner import owner_of
+from shared.session_key import SessionKey
 from shared.store.change import Change
 from workers.commands import Answer, Call, Command, register
 
@@ -23,10 +23,27 @@ async def title(call: Call) -> Answer:
     if not call.args:
         row = await call.store.transcript.find(call.session_key)
         return Answer(f"“{row['title']}”" if row and row["title"] else "This conversation has no title yet.")
-    wanted = re.sub(r"\s+", " ", "".join(c for c in call.args if c.isprintable() or c.isspace())).strip()[:TITLE_LIMIT]
-    if not wanted:
-        return Answer("That is no title.")
+    wanted = cleaned(call.args)
+    if (refusal := await refused(call, wanted, but=call.session.id)) is not None:
+        return Answer(refusal)
     return Answer(f"This conversation is called “{wanted}” now.", Change(title=wanted))
+
+
+def cleaned(title: str) -> str:
+    """The title in one line that shows as it is."""
+    return " ".join("".join(c for c in title if c.isprintable() or c.isspace()).split())
+
+
+async def refused(call: Call, title: str, *, but: str) -> str | None:
+    """Why a conversation cannot be called so, if so: by its title it must be found again."""
+    if not title:
+        return "That is no title."
+    if len(title) > TITLE_LIMIT:
+        return f"A title has at most {TITLE_LIMIT} characters; this one has {len(title)}."
+    owner = call.session.owner or owner_of(SessionKey.parse(call.session_key), call.inbound.source)
+    if owner is not None and await call.store.owned.called(owner, title, but):
+        return f"Another of your conversations is called “{title}” already. Choose another title, or /resume {title}."
+    return None
 
 
 register(Command("new", "begin a new conversation", new, aliases=("reset",)))

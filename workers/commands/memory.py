@@ -6,7 +6,7 @@ from shared.context.marks import SENDER_ID, user_row
 from shared.context.memory import owner
 from shared.session_key import SessionKey
 from shared.store.change import Also, Change
-from workers.commands import Answer, Call, Command, register
+from workers.commands import Answer, Call, Command, number, register
 
 LISTED = 100
 USAGE = "/memory shows what I have noted; /memory forget N deletes a note, /memory forget all deletes all."
@@ -24,10 +24,10 @@ async def memory(call: Call) -> Answer:
         return Answer(USAGE)
     if which.strip() == "all":
         return Answer("I have forgotten all notes.", Change(also=(Also("commit_forget_all", {"owner": whose}),)))
-    number = int(which) if which.strip().isdecimal() else 0
-    if not 1 <= number <= len(notes):
+    n = number(which.strip()) or 0
+    if not 1 <= n <= len(notes):
         return Answer(f"There is no note {which.strip()[:20]}.")
-    note = notes[number - 1]
+    note = notes[n - 1]
     change = Change(also=(Also("commit_forget", {"owner": whose, "note_id": note.id}),))
     return Answer(f"I have forgotten: {note.text}", change)
 

@@ -21,11 +21,12 @@ async def platforms(call: Call) -> Answer:
 
 
 async def sethome(call: Call) -> Answer:
-    """Messages that answer nobody come here from now on."""
+    """The chat is listed as its platform's own, for people and for models. Nothing is sent to it unasked."""
     source = call.inbound.source
     scoped, value = home_fact(source)
-    return Answer(f"This chat is the home channel of {source.platform} now.", Change(facts={scoped: value}))
+    said = f"This chat is listed as the home channel of {source.platform} now. Nothing is sent to it unasked yet."
+    return Answer(said, Change(facts={scoped: value}))
 
 
 register(Command("platforms", "what I am connected to", platforms))
-register(Command("sethome", "make this chat the platform's home channel", sethome, admin=True))
+register(Command("sethome", "list this chat as the platform's home channel", sethome, admin=True))

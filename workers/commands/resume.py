@@ -8,8 +8,10 @@ from shared.lane.session_lock import JOINED, joined
 from shared.owner import owner_of
 from shared.session_key import SessionKey
 from shared.store.change import Also, Change
+from shared.store.database import Row
 from shared.store.owned import Listed
-from workers.commands import Answer, Call, Command, register
+from workers.commands import Answer, Call, Command, number, register
+from workers.commands.lifetime import cleaned, refused
 from workers.commands.tiers import is_admin
 from workers.lifetime import RESUMED
 
@@ -26,16 +28,14 @@ async def resume(call: Call) -> Answer:
     owner = _caller(call)
     if owner is None:
         return Answer(NOBODY)
-    listed = await call.store.owned.newest(owner, limit=LISTED, but=call.session.id, titled=True)
-    name = _bare(call.args)
-    if not name:
+    listed = await call.store.owned.newest(owner, limit=LISTED, but=call.session.id, titled=True, place=_place(call))
+    if not _bare(call.args):
         return Answer(_menu(listed))
-    if name.isdecimal() and 1 <= int(name) <= len(listed):
-        name = listed[int(name) - 1].id
-    target = await call.store.owned.find(owner, name)
+    target = await _meant(call, owner, listed)
     if target is None:
-        if name.isdecimal():
-            return Answer(f"There is no number {name}: the list has {len(listed)}. Send /resume to see it.")
+        name = _bare(call.args)
+        if number(name) is not None:
+            return Answer(f"There is no number {name[:20]}: the list has {len(listed)}. Send /resume to see it.")
         return Answer(f"I know no conversation “{name[:PREVIEW]}” of yours. Send /resume for those with a title.")
     called = f"“{target['title']}”" if target["title"] else target["id"]
     if target["id"] == call.session.id:
@@ -69,9 +69,9 @@ async def sessions(call: Call) -> Answer:
     query = " ".join(words[1:])
     limit = FOUND if query else LISTED
     if everybody:
-        found = await call.store.owned.everybodys(limit=limit, search=query)
+        found = await call.store.owned.everybodys(limit=limit, search=query, place=_place(call))
     else:
-        found = await call.store.owned.newest(owner, limit=limit, search=query)
+        found = await call.store.owned.newest(owner, limit=limit, search=query, place=_place(call))
     if not found:
         return Answer(
             f"No title of yours has “{query[:PREVIEW]}” in it." if query else "You have no conversations yet."
@@ -83,17 +83,21 @@ async def branch(call: Call) -> Answer:
     """Go on in a copy of this conversation: of all of it, or up to the user's n-th message. The original stays."""
     session = call.session
     title, upto = call.args, session.message_count
-    if call.args.lstrip("-").isdecimal():
-        title, wanted = "", int(call.args)
+    if (wanted := number(call.args)) is not None:
+        title = ""
         spoken, cut = await call.store.owned.spoken(session.id, max(wanted, 0))
         if not 0 <= wanted <= spoken:
             return Answer(f"There is nothing to branch there: you have spoken {spoken} times.")
         upto = cut - 1 if cut is not None else upto
     if session.version == 0:
         return Answer("There is nothing to branch from yet.")
+    if title:
+        title = cleaned(title)
+        if (refusal := await refused(call, title, but="")) is not None:
+            return Answer(refusal)
     id = f"ses_{fresh_id()}"
     about = {"branch_id": id, "rows": upto}
-    row = {"title": title[:100] or None, "owner": session.owner}
+    row = {"title": title or None, "owner": session.owner}
     told = int(session.facts.get("consolidated", "0"))
     change = Change(
         switch_to=id,
@@ -105,6 +109,26 @@ async def branch(call: Call) -> Answer:
 
 def _caller(call: Call) -> str | None:
     return owner_of(SessionKey.parse(call.session_key), call.inbound.source)
+
+
+def _place(call: Call) -> str:
+    """Where others read along, only what was said in this chat is listed; to oneself, everything."""
+    here = SessionKey.parse(call.session_key)
+    return "" if here.chat_type == "dm" else here.place
+
+
+async def _meant(call: Call, owner: str, listed: list[Listed]) -> Row | None:
+    """The conversation that somebody means: by its number in the list, its id, its title, or a line of /sessions."""
+    name, bare = call.args.strip(), _bare(call.args)
+    if (n := number(bare)) is not None and 1 <= n <= len(listed):
+        return await call.store.owned.find(owner, listed[n - 1].id)
+    for wanted in dict.fromkeys((name, bare, name.rpartition(" · ")[2])):
+        if wanted and (found := await call.store.owned.find(owner, wanted)) is not None:
+            return found
+    for row in await call.store.owned.newest(owner, limit=FOUND, place=_place(call)):
+        if _words(row) in (name, bare):
+            return await call.store.owned.find(owner, row.id)
+    return None
 
 
 def _bare(args: str) -> str:
@@ -120,11 +144,14 @@ def _menu(listed: list[Listed]) -> str:
 
 
 def _line(row: Listed, current: str) -> str:
+    at = iso(row.updated_at)[:16].replace("T", " ")
+    return f"{_words(row)} ({at}{', here' if row.id == current else ''})"
+
+
+def _words(row: Listed) -> str:
+    """What a list calls a conversation; /resume knows it by that too."""
     words = " ".join((row.title or row.preview or "").split())
-    shown = words if len(words) <= PREVIEW else words[: PREVIEW - 1] + "…"
-    return (
-        f"{shown or 'untitled'} ({iso(row.updated_at)[:16].replace('T', ' ')}{', here' if row.id == current else ''})"
-    )
+    return (words if len(words) <= PREVIEW else words[: PREVIEW - 1] + "…") or "untitled"
 
 
 register(Command("resume", "go on with an earlier conversation", resume, args="[number, title or id]"))

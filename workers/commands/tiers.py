@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared.messages import Source
-from shared.settings import Platform, Settings
+from shared.settings import Settings
 
 ALL = "*"
 FLOOR = frozenset({"help", "whoami"})
@@ -13,9 +13,7 @@ def is_admin(settings: Settings, source: Source) -> bool:
     """Known by an id that must equal a listed one. Whoever sits at the terminal owns the machine, and is one."""
     if source.platform == "local":
         return True
-    block = getattr(settings, source.platform, None)
-    listed = {*settings.admin_users, *(block.admin_users if isinstance(block, Platform) else ())}
-    return bool(listed & {id for id in (source.user, source.user_alt) if id})
+    return bool(settings.admins_on(source.platform) & {id for id in (source.user, source.user_alt) if id})
 
 
 def may_give(settings: Settings, source: Source, name: str, admin: bool) -> bool:

@@ -32,7 +32,7 @@ async def open_senders(pipe: Pipeline) -> AsyncIterator[Mapping[str, Sender]]:
 
     followed = FollowedSender(pipe.servers)
     senders: dict[str, Sender] = {"local": followed, "api": followed, "webhook": followed}
-    at_once = pipe.settings.concurrency
+    at_once = pipe.settings.delivery_concurrency
     async with AsyncExitStack() as stack:
         if pipe.settings.webhook.callback_url:
             from workers.delivery.webhook import open_sender as open_webhook

@@ -1,18 +1,22 @@
 """Step 10: drain a destination. Parts leave one after another, in order; a failing one holds back those behind it.
 
-`sending` is on disk before the call and the receipt after it. A crash between leaves a row in `sending`: whoever finds it
-knows that it may have arrived, flags it, and sends it again where the platform recognises the key or the policy says so.
+`sending` is on disk before the call and the receipt after it. A crash between leaves a row in `sending`: whoever finds it a
+lease time later knows that it may have arrived, flags it, and sends it again where the platform recognises the key or the
+policy says so. Until then its worker may be alive, whatever Redis says, and the destination waits.
+A database that is away is no crash: the worker waits for it with the receipt in its hands.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from typing import TypeVar
 
 from shared import log, metrics
 from shared.codec import message_id
-from shared.errors import Ambiguous, RateLimited, Transient, Undeliverable
+from shared.errors import Ambiguous, RateLimited, Transient, Unavailable, Undeliverable
 from shared.failpoints import reach
 from shared.lane import Lease
 from shared.messages import Part, Receipt
@@ -22,6 +26,8 @@ from shared.value import value
 from workers.delivery import Idempotency, Sender
 
 AT_ONCE = 50  # parts that are acknowledged together
+RETRY_SECONDS = 0.5  # between tries while the database is away
+Answer = TypeVar("Answer")
 
 
 @value
@@ -32,17 +38,67 @@ class Courier:
     senders: Mapping[str, Sender]
 
 
+class Outgoing:
+    """What a destination waits for, in the hands of whoever holds its lease. While the database is away, everything here
+    waits for it: this worker knows what the platform said, and nobody else would."""
+
+    def __init__(self, lease: Lease, courier: Courier) -> None:
+        self.lease = lease
+        self.senders = courier.senders
+        self.settings = courier.pipe.settings
+        self._outbox = courier.pipe.store.outbox
+
+    async def next(self) -> Part | None:
+        """The part that is next, as one that is being sent from now on, or that somebody else was sending."""
+        outbox, destination = self._outbox, self.lease.key
+        while True:
+            reach("deliver.before_sending")
+            if (part := await self._kept(lambda: outbox.take(destination, self.lease.token))) is not None:
+                return part
+            waiting = await self._kept(lambda: outbox.open_parts(destination, 1))
+            if not waiting or waiting[0].sending:
+                return waiting[0] if waiting else None
+
+    async def sending(self, part: Part) -> bool:
+        return await self._kept(lambda: self._outbox.sending(part, self.lease.token))
+
+    async def sent(self, part: Part, receipt: Receipt) -> None:
+        await self._kept(lambda: self._outbox.sent(part, receipt.message_id))
+
+    async def failed(self, part: Part, reason: str, *, asked_to_wait: bool = False) -> None:
+        await self._kept(lambda: self._outbox.failed(part, reason, asked_to_wait=asked_to_wait))
+
+    async def ambiguous(self, part: Part) -> None:
+        metrics.AMBIGUOUS_SEND.labels(part.source.platform).inc()
+        await self._kept(lambda: self._outbox.ambiguous(part))
+
+    async def bury(self, part: Part, reason: str, detail: str) -> None:
+        await self._kept(lambda: self._outbox.bury(part, reason, detail))
+        metrics.DEAD_LETTER.labels(f"reply {reason}").inc()
+        log.get().error("reply buried", part=part.idempotency_key, reason=reason, detail=detail)
+
+    async def _kept(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        while True:
+            try:
+                return await ask()
+            except Unavailable as error:
+                if self.lease.lost:
+                    raise
+                log.get().warning("delivery waits for the database", key=self.lease.key, error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+
+
 async def deliver_parts(lease: Lease, courier: Courier) -> None:
     """Send what this destination waits for, until nothing does, or one part has to wait."""
-    rounds = 0
+    outgoing, rounds = Outgoing(lease, courier), 0
     while lease.mail:
         if not await lease.begin(lease.mail[0].seq):
             lease.lose()
             return
         done = [waiting.seq for waiting in lease.mail]
         last = max(done)
-        while (part := await _next(lease.key, courier)) is not None:
-            wait = await (_resume(part, courier) if part.sending else _send(part, courier))
+        while (part := await outgoing.next()) is not None:
+            wait = await (_resume(part, outgoing) if part.sending else _send(part, outgoing))
             if wait is not None:
                 await lease.release(delay=wait, spent=False)
                 return
@@ -56,44 +112,32 @@ async def deliver_parts(lease: Lease, courier: Courier) -> None:
         await lease.acknowledge(done, limit=AT_ONCE, hand_over=over)
 
 
-async def _next(destination: str, courier: Courier) -> Part | None:
-    """The part that is next, as one that is being sent from now on, or that somebody else was sending."""
-    outbox = courier.pipe.store.outbox
-    while True:
-        reach("deliver.before_sending")
-        if (part := await outbox.take(destination)) is not None:
-            return part
-        waiting = await outbox.open_parts(destination, 1)
-        if not waiting or waiting[0].sending:
-            return waiting[0] if waiting else None
-
-
-async def _resume(part: Part, courier: Courier) -> timedelta | None:
+async def _resume(part: Part, outgoing: Outgoing) -> timedelta | None:
     """Send a part of which nobody saw whether it arrived, or do not."""
-    outbox, settings = courier.pipe.store.outbox, courier.pipe.settings
-    sender = courier.senders.get(part.source.platform)
-    metrics.AMBIGUOUS_SEND.labels(part.source.platform).inc()
-    await outbox.ambiguous(part)
+    settings = outgoing.settings
+    if part.sending_for < settings.lease:  # Redis lost the lease of a worker that may still be sending: let it end
+        return min(settings.lease - part.sending_for, settings.lease)
+    sender = outgoing.senders.get(part.source.platform)
+    await outgoing.ambiguous(part)
     if sender is not None and not _may_repeat(sender, settings):
-        await _bury(part, courier, "ambiguous", "an earlier attempt may have arrived")
+        await outgoing.bury(part, "ambiguous", "an earlier attempt may have arrived")
         return None
-    if part.attempts >= settings.delivery_max_attempts:
-        await _bury(part, courier, "crashed", f"no end was seen of {part.attempts} attempts")
+    if part.counted >= settings.delivery_max_attempts:
+        await outgoing.bury(part, "crashed", f"no end was seen of {part.counted} attempts")
         return None
-    if not await outbox.sending(part):
+    if not await outgoing.sending(part):
         return settings.lease  # another attempt began, by one that lost this lease: let it end before going on in order
-    return await _send(part, courier)
+    return await _send(part, outgoing)
 
 
-async def _send(part: Part, courier: Courier) -> timedelta | None:
+async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
     """Make the attempt that is written down. A duration says: not now, and nothing behind it either."""
-    outbox, settings = courier.pipe.store.outbox, courier.pipe.settings
-    platform = part.source.platform
+    settings, platform = outgoing.settings, part.source.platform
     if part.in_reply_to:
         log.correlation.set(message_id(platform, part.source.account, part.in_reply_to[-1]))
-    sender = courier.senders.get(platform)
+    sender = outgoing.senders.get(platform)
     if sender is None:
-        await _bury(part, courier, "no sender", f"no sender for {platform} is configured")
+        await outgoing.bury(part, "no sender", f"no sender for {platform} is configured")
         return None
     try:
         with metrics.SECONDS["send"].time():
@@ -101,25 +145,28 @@ async def _send(part: Part, courier: Courier) -> timedelta | None:
             receipt = await sender.send(part)
             reach("deliver.after_send")
     except Undeliverable as error:
-        await _bury(part, courier, "refused", str(error))
+        await outgoing.bury(part, "refused", str(error))
         return None
     except RateLimited as error:
-        await outbox.failed(part, str(error))
-        return error.retry_after
+        await outgoing.failed(part, str(error), asked_to_wait=True)
+        return max(error.retry_after, _backoff(part.counted, settings))  # a platform may say "wait 0 s" for ever
     except Transient as error:
         if isinstance(error, Ambiguous):
-            metrics.AMBIGUOUS_SEND.labels(platform).inc()
-            await outbox.ambiguous(part)
+            await outgoing.ambiguous(part)
             if not _may_repeat(sender, settings):
-                await _bury(part, courier, "ambiguous", str(error))
+                await outgoing.bury(part, "ambiguous", str(error))
                 return None
-        if part.attempts + 1 >= settings.delivery_max_attempts:
-            await _bury(part, courier, "unreachable", str(error))
+        if part.counted + 1 >= settings.delivery_max_attempts:
+            await outgoing.bury(part, "unreachable", str(error))
             return None
-        await outbox.failed(part, str(error))
+        await outgoing.failed(part, str(error))
         log.get().warning("send failed", platform=platform, part=part.idempotency_key, error=str(error))
-        return _backoff(part.attempts, settings.backoff_seconds, settings.backoff_max_seconds)
-    await _sent(part, receipt, courier)
+        return _backoff(part.counted, settings)
+    reach("deliver.before_sent")
+    await outgoing.sent(part, receipt)
+    reach("deliver.after_sent")
+    metrics.DELIVERED.labels(platform).inc()
+    log.get().info("delivered", part=part.idempotency_key, attempts=part.attempts + 1)
     return None
 
 
@@ -127,19 +174,6 @@ def _may_repeat(sender: Sender, settings: Settings) -> bool:
     return sender.idempotency is Idempotency.NATIVE or settings.resend_ambiguous
 
 
-async def _sent(part: Part, receipt: Receipt, courier: Courier) -> None:
-    reach("deliver.before_sent")
-    await courier.pipe.store.outbox.sent(part, receipt.message_id)
-    reach("deliver.after_sent")
-    metrics.DELIVERED.labels(part.source.platform).inc()
-    log.get().info("delivered", part=part.idempotency_key, attempts=part.attempts + 1)
-
-
-async def _bury(part: Part, courier: Courier, reason: str, detail: str) -> None:
-    await courier.pipe.store.outbox.bury(part, reason, detail)
-    metrics.DEAD_LETTER.labels(f"reply {reason}").inc()
-    log.get().error("reply buried", part=part.idempotency_key, reason=reason, detail=detail)
-
-
-def _backoff(attempts: int, first_seconds: float, max_seconds: float) -> timedelta:
-    return timedelta(seconds=min(first_seconds * 2 ** min(attempts, 20), max_seconds) * random.uniform(0.8, 1.2))
+def _backoff(attempts: int, settings: Settings) -> timedelta:
+    seconds = min(settings.backoff_seconds * 2 ** min(attempts, 20), settings.backoff_max_seconds)
+    return timedelta(seconds=seconds * random.uniform(0.8, 1.2))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-import redis
-
 from shared import keys
+from shared.errors import Unavailable
 from shared.messages import Part, Receipt
 from shared.redis_servers import Servers
 from workers.delivery import Idempotency
@@ -20,6 +19,7 @@ class FollowedSender:
 
     async def send(self, part: Part) -> Receipt:
         """Never fails: a reader that misses the bell finds the row when it next looks."""
-        with contextlib.suppress(redis.RedisError, OSError):
-            await self._servers.of_key(part.session_key).client.publish(keys.events(part.session_key), part.id)
+        server = self._servers.of_key(part.session_key)
+        with contextlib.suppress(Unavailable):
+            await server.asked(server.client.publish(keys.events(part.session_key), part.id))
         return Receipt()

@@ -83,7 +83,7 @@ async def _examine_servers(config: Settings) -> tuple[bool, list[Finding]]:
 
 def _print(findings: list[Finding]) -> None:
     show.table(
-        ("", "check", "found"), [(finding.level, finding.check, finding.detail) for finding in findings], empty=""
+        ("level", "check", "found"), [(finding.level, finding.check, finding.detail) for finding in findings], empty=""
     )
     repairs = [(finding.check, finding.fix) for finding in findings if finding.fix]
     if repairs:

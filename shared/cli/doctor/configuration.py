@@ -11,6 +11,7 @@ from shared import signing
 from shared.cli.deployment import sqlite_file
 from shared.cli.doctor.exposure import check_exposure
 from shared.cli.doctor.finding import Finding, fail, ok, version_tuple, warn
+from shared.embedded import running
 from shared.errors import ConfigurationError
 from shared.settings import Settings
 
@@ -21,7 +22,7 @@ API_KEY_CHARACTERS = 16
 
 def check_configuration(settings: Settings) -> Iterator[Finding]:
     yield rq_version(version("rq"))
-    yield _agent(settings.agent)
+    yield _agent(settings)
     yield from _webhook(settings)
     yield from _api(settings)
     yield from check_exposure(settings)
@@ -51,17 +52,19 @@ def _disk(place: Path) -> Finding:
     return disk_space(place, shutil.disk_usage(existing).free)
 
 
-def _agent(name: str) -> Finding:
+def _agent(settings: Settings) -> Finding:
+    """The agent of the `up` that runs here, else the one that these settings name."""
     from workers.agent import resolve
 
-    fix = "set KEYTURN_AGENT to echo or to module:object, with the module beside keyturn.toml or installed"
+    here = running.find(settings.data_dir)
+    if here is not None:
+        settings = settings.model_copy(update={"agent": here.agent})
+    fix = "set KEYTURN_AGENT to echo, llm, local or module:object, with the module in this directory or installed"
     try:
-        resolve(name)
+        resolve(settings.agent, settings)
     except ConfigurationError as error:
         return fail("agent", str(error), fix)
-    except Exception as error:  # the module is the user's: importing it may raise anything
-        return fail("agent", f"{name}: importing it raised {type(error).__name__}", fix)
-    return ok("agent", name)
+    return ok("agent", settings.agent if here is None else f"{settings.agent}, running here (pid {here.pid})")
 
 
 def _webhook(settings: Settings) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from shared.cli.deployment import sqlite_file
 from shared.cli.doctor.finding import Finding, Level, fail, ok, redacted, said, warn
 from shared.settings import Settings
 from shared.store.migrations import migrations
+from shared.store.postgres import behind_pooler
 
 OLDEST_SQLITE = (3, 35)  # RETURNING
 OLDEST_POSTGRES = 130_000
@@ -91,6 +92,8 @@ async def _postgres(url: str) -> list[Finding]:
     try:
         async with await psycopg.AsyncConnection.connect(url, connect_timeout=CONNECT_SECONDS) as connection:
             facts = {row[0]: row[1] for row in await (await connection.execute(_FACTS)).fetchall()}
+            [[pid]] = await (await connection.execute("SELECT pg_backend_pid()")).fetchall()
+            pooled = behind_pooler(connection, pid)
             [[ledger]] = await (await connection.execute("SELECT to_regclass('migrations')::text")).fetchall()
             applied = {row[0] for row in await (await connection.execute(_APPLIED)).fetchall()} if ledger else set()
     except psycopg.ProgrammingError:
@@ -99,4 +102,5 @@ async def _postgres(url: str) -> list[Finding]:
         fix = "start it, or correct KEYTURN_DATABASE_URL (address, user, password, database)"
         return [fail(name, f"does not answer: {said(error, url)}", fix)]
     known = [migration.name for migration in migrations("postgres")]
-    return [ok(name, "answers"), *postgres_findings(name, facts), schema(known, applied)]
+    pooler = "answers, through a connection pooler, which works but costs each call four round trips instead of one"
+    return [ok(name, pooler if pooled else "answers"), *postgres_findings(name, facts), schema(known, applied)]

@@ -47,7 +47,7 @@ def server_findings(place: str, info: Facts, durability: str) -> Iterator[Findin
     if version_tuple(version) < OLDEST:
         yield fail(name, f"version {version} is too old", "install Redis 6.2 or later, or any Valkey")
     if info.get("role") not in ("master", None):
-        yield fail(name, "is a replica", "point KEYTURN_REDIS_URL at the primary, or at Sentinel")
+        yield fail(name, "is a replica", "point KEYTURN_REDIS_URL at the primary")
     if info.get("cluster_enabled"):
         yield fail(name, "runs in cluster mode", "RQ knows no cluster: list independent servers in KEYTURN_REDIS_URL")
     yield _append_only(f"append only {place}", info, durability)

@@ -9,7 +9,7 @@ SELECT routes.session_id, routes.done_seq, sessions.version, sessions.turn_id, s
            ) AS newest
        ) END AS rows,
        (SELECT CAST({{json_object}}(name, value) AS TEXT) FROM facts WHERE scope = routes.session_id) AS facts,
-       inbox.state, inbox.attempts
+       inbox.state, inbox.attempts, {{now_ms}} - inbox.outage_since AS outage_ms
 FROM (SELECT 1) AS always
 LEFT JOIN routes ON routes.session_key = :session_key
 LEFT JOIN sessions ON sessions.id = routes.session_id

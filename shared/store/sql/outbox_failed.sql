@@ -1,2 +1,3 @@
--- It did not go out this time.
-UPDATE outbox SET state = :state, reason = :reason WHERE id = :id AND state IN ('pending', 'sending')
+-- It did not go out this time. Nothing happens if this was said before, or if another attempt began since.
+UPDATE outbox SET state = 'pending', reason = :reason, waits = waits + :waits
+WHERE id = :id AND state = 'sending' AND attempts = :attempt

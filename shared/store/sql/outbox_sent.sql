@@ -1,2 +1,2 @@
 -- The platform has it.
-UPDATE outbox SET state = 'sent', receipt = :receipt, sent_at = :now, reason = NULL WHERE id = :id
+UPDATE outbox SET state = 'sent', receipt = :receipt, sent_at = {{now_ms}}, reason = NULL WHERE id = :id

@@ -7,4 +7,5 @@ WHERE owner = :owner AND id <> :but AND (title IS NOT NULL OR (:untitled = 1 AND
         SELECT 1 FROM messages WHERE messages.session_id = sessions.id AND role = 'user' AND active = 1
           AND data NOT LIKE '%"command":%')))
   AND LOWER(COALESCE(title, '')) LIKE :pattern ESCAPE '!'
+  AND SUBSTR(session_key || ':', 1, LENGTH(CAST(:place AS TEXT))) = CAST(:place AS TEXT)
 ORDER BY updated_at DESC, id LIMIT :limit

@@ -1,4 +1,4 @@
-"""Reads a nanobot workspace: one file of JSON lines for each session. It is only read, never changed.
+"""Reads a nanobot workspace: one file of JSON lines for each session, the memory files, the use of models. It changes nothing.
 
 The first line tells of the session, the others are its messages. A line that cannot be read is left out and counted, an
 offset beyond the messages is 0, a time that is none is the file's. A file that may not be read is an error, never an
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,15 @@ from shared.codec import encode_text, storable
 from shared.context.history import replay_start
 from shared.errors import Malformed
 from shared.messages import Source
-from shared.moving.conversation import Conversation, Row, Skipped, once_current
-from shared.moving.old_keys import Sharing, shared_group_note
+from shared.moving.conversation import Conversation, Row, Skipped, Used, once_current
+from shared.moving.memory_files import lines_of
+from shared.moving.nanobot.layout import Layout
+from shared.moving.nanobot.usage import used_in
+from shared.moving.old_keys import place_of
 from shared.moving.rows import object_of, objects, row_of, time_of
-from shared.session_key import SessionKey
+from shared.moving.titles import title_of
+from shared.routing import Sharing
 
-GATEWAY = "nanobot"
 CHANNELS = frozenset(
     [
         "telegram",
@@ -44,10 +47,20 @@ CHANNELS = frozenset(
         "mochat",
         "websocket",
         "cli",
+        "api",
     ]
 )
 UNIFIED = "unified:default"  # the one session of all channels
-TITLE_LIMIT = 100
+_THREADS = {  # how a channel appends a thread to the chat's id; elsewhere a colon belongs to the id
+    "telegram": ":topic:",
+    "discord": ":thread:",
+    "matrix": ":thread:",
+    "slack": ":",
+    "mattermost": ":",
+    "feishu": ":",
+}
+_AUTOMATION = frozenset({"heartbeat", "cron", "dream", "system", "subagent"})
+_GROUP = "group:"  # how some channels begin a group's id
 
 
 @dataclass(slots=True)
@@ -64,7 +77,7 @@ class SessionFile:
     @property
     def consolidated(self) -> int:
         """How many of its messages are in a summary. An offset that cannot be would hide what was said."""
-        offset = self.about.get("last_consolidated")
+        offset = self.about.get("last_archived", self.about.get("last_consolidated"))
         return offset if type(offset) is int and 0 <= offset <= len(self.rows) else 0
 
     @property
@@ -76,9 +89,12 @@ class SessionFile:
 
     @property
     def hidden(self) -> int:
-        """How many messages the summary stands for: the end of the conversation stays visible all the same."""
-        entries = [row.entry for row in self.rows]
-        return replay_start(entries, self.consolidated) if self.summary is not None else 0
+        """How many messages the summary stands for. Before 0.3 the end of the conversation stayed visible all the same."""
+        if self.summary is None:
+            return 0
+        if "last_archived" in self.about:
+            return self.consolidated
+        return replay_start([row.entry for row in self.rows], self.consolidated)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -92,18 +108,29 @@ class SessionFile:
 class NanobotWorkspace:
     """The sessions of a workspace, the most recently active first."""
 
-    def __init__(self, path: Path, sharing: Sharing) -> None:
-        directory = path / "sessions" if (path / "sessions").is_dir() else path
-        if not directory.is_dir():
-            raise Malformed(f"{path} is no nanobot workspace: it has no sessions")
-        self._files = sorted(directory.rglob("*.jsonl"), key=lambda file: file.stat().st_mtime, reverse=True)
+    gateway = "nanobot"
+
+    def __init__(self, path: Path, sharing: Sharing, user: str = "me") -> None:
+        """`user` is who sits at this machine's terminal."""
+        self._layout = Layout.of(path, Path.home())
+        self._files = sorted(self._layout.files(), key=lambda file: file.stat().st_mtime, reverse=True)
         if not self._files:
             raise Malformed(f"{path} is no nanobot workspace: it has no sessions")
-        self._sharing = sharing
-        self.total = len(self._files)
+        self._set_aside = self._layout.set_aside()
+        self._sharing, self._user = sharing, user
+        self.total = len(self._files) + len(self._set_aside)
+
+    def used(self) -> Sequence[Used]:
+        return used_in(self._layout.usage) if self._layout.usage is not None else ()
+
+    def memory(self) -> Sequence[str]:
+        files = (root / name for root in self._layout.workspaces for name in ("USER.md", "memory/MEMORY.md"))
+        return tuple(note for file in files for note in lines_of(file))
 
     def __iter__(self) -> Iterator[Conversation | Skipped]:
         yield from once_current(self._each())
+        for path in self._set_aside:
+            yield Skipped(path.name, "it is an older copy that nanobot set aside")
 
     def _each(self) -> Iterator[Conversation | Skipped]:
         seen: set[str] = set()
@@ -115,7 +142,26 @@ class NanobotWorkspace:
                 yield Skipped(path.name, f"a newer file has the same session, {found.key[:80]}", found.corrupt)
             else:
                 seen.add(found.key)
-                yield _conversation(found, self._sharing)
+                yield self._conversation(found)
+
+    def _conversation(self, found: SessionFile) -> Conversation | Skipped:
+        try:
+            source, per_user = _source(found.key, found.metadata)
+            place = place_of(source, self._sharing, per_user=per_user, user=self._user)
+        except Malformed as error:
+            return Skipped(found.key[:256], str(error), found.corrupt)
+        created = found.time("created_at")
+        return Conversation(
+            self.gateway,
+            found.key,
+            place,
+            _rows(found),
+            created_at=created,
+            updated_at=max(created, found.time("updated_at")),
+            title=title_of(found.metadata.get("title"), by_hand=found.metadata.get("title_user_edited") is True),
+            facts=_facts(found),
+            corrupt=found.corrupt,
+        )
 
 
 def read_file(path: Path) -> SessionFile | None:
@@ -159,28 +205,6 @@ def _without_context(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _conversation(found: SessionFile, sharing: Sharing) -> Conversation | Skipped:
-    try:
-        source = _source(found.key, found.metadata)
-        key = SessionKey.for_source(source, group_per_user=False, thread_per_user=False)  # its groups share theirs
-    except Malformed as error:
-        return Skipped(found.key[:256], str(error), found.corrupt)
-    created = found.time("created_at")
-    return Conversation(
-        GATEWAY,
-        found.key,
-        key,
-        source,
-        _rows(found),
-        created_at=created,
-        updated_at=max(created, found.time("updated_at")),
-        title=_title(found.metadata),
-        facts=_facts(found),
-        corrupt=found.corrupt,
-        note=shared_group_note(key, sharing),
-    )
-
-
 def _rows(found: SessionFile) -> tuple[Row, ...]:
     """Its rows. Those that a summary stands for are kept and not shown, as after /compress."""
     hidden = found.hidden
@@ -199,35 +223,33 @@ def _facts(found: SessionFile) -> dict[str, str]:
     return facts
 
 
-def _title(metadata: Mapping[str, Any]) -> str | None:
-    title = metadata.get("title")
-    return " ".join(storable(title).split())[:TITLE_LIMIT] or None if isinstance(title, str) else None
-
-
-def _source(key: str, metadata: Mapping[str, Any]) -> Source:
-    """Where the session of a key is held: `channel:chat`, and for threads what their channel appends."""
+def _source(key: str, metadata: Mapping[str, Any]) -> tuple[Source, bool]:
+    """Where the session of a key is held, `channel:chat` and a thread, and whether one user of a group had it alone."""
     if key == UNIFIED:
         key = str(metadata.get("last_channel") or "")
         if not key:
             raise Malformed("it is the one session of all channels, and no chat is known to go on with it")
     channel, _, rest = key.partition(":")
     if channel not in CHANNELS:
-        raise Malformed(f"unknown channel {channel[:40]!r}")
-    if channel == "cli":
-        return Source("local", rest or "direct", user="me")
-    chat, thread = _place(channel, rest)
+        raise Malformed(
+            f"{'no chat but automation' if channel in _AUTOMATION else 'unknown channel'}: {channel[:40]!r}"
+        )
+    if channel in ("cli", "api"):
+        return Source(channel, rest or "direct"), False
+    chat, user = _place_of_user(channel, rest)
+    if user is not None:
+        return Source(channel, chat, "group", user=user), True
+    chat, _, thread = rest.partition(_THREADS[channel]) if channel in _THREADS else (rest, "", "")
     chat_type = "dm" if _is_direct(channel, chat) else "group"
-    user = chat if channel == "telegram" and chat_type == "dm" else None  # there a person and his chat have one id
-    return Source(channel, chat, chat_type, user=user, thread=thread)
+    user = chat if channel == "telegram" and chat_type == "dm" else None  # there a person and their chat have one id
+    return Source(channel, chat, chat_type, user=user, thread=thread or None), False
 
 
-def _place(channel: str, rest: str) -> tuple[str, str | None]:
-    """Chat and thread of a key. Only these channels append one; elsewhere a colon belongs to the chat's id."""
-    marker = {"telegram": ":topic:", "discord": ":thread:", "slack": ":", "mattermost": ":", "feishu": ":"}.get(channel)
-    if marker is None:
-        return rest, None
-    chat, _, thread = rest.partition(marker)
-    return chat, thread or None
+def _place_of_user(channel: str, rest: str) -> tuple[str, str | None]:
+    """Chat and user of a key that names both: DingTalk's, where groups are kept apart by who writes."""
+    chat, _, user = rest.removeprefix(_GROUP).partition(":")
+    is_both = channel == "dingtalk" and rest.startswith(_GROUP) and user
+    return (f"{_GROUP}{chat}", user) if is_both else (rest, None)
 
 
 def _is_direct(channel: str, chat: str) -> bool:
@@ -239,7 +261,7 @@ def _is_direct(channel: str, chat: str) -> bool:
         return chat.startswith("D")
     if channel == "feishu":
         return not chat.startswith("oc_")
-    return channel not in ("matrix", "discord") and not chat.startswith("group:")
+    return channel not in ("matrix", "discord") and not chat.startswith(_GROUP)
 
 
 def _key_in_name(stem: str) -> str:

@@ -1,0 +1,128 @@
+"""Ends a message that waits, because an operator wants it so: `rejected`, reason `operator`. Its key goes on.
+
+A message that is first in line may be running at this moment. It is ended by the commit that turns are ended by, so one of
+the two wins; a turn that loses leaves no trace. One further back is ended by itself, and the turn before it is not disturbed,
+unless it answers both (an album): then it runs again, without the photo that was dropped.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from shared import log
+from shared.clock import now_ms
+from shared.codec import decode_inbound
+from shared.errors import AlreadyDone, Malformed, PipelineError, Superseded, Unavailable
+from shared.ids import fresh_id
+from shared.lane.operator import discard, free, restless, waiting_mail
+from shared.messages import Inbound, Mail, Reply, Session, State
+from shared.pipeline import Pipeline
+from shared.store.change import Ending, Proof
+from shared.unreadable import stand_in
+from shared.value import value
+
+REASON = "operator"
+NOTICE = "Your last message was removed by an operator and will not be answered."
+TRIES = 20  # each time, a turn of the key was committed in between
+LOOKED_AT = 10_000  # keys, for a message that only Redis knows
+
+
+class NotPending(PipelineError):
+    """It cannot be dropped: nobody knows it, or it has ended."""
+
+
+@value
+class Dropped:
+    id: str
+    session_key: str
+    told: bool  # whether its chat is told
+    note: str = ""
+
+
+@value
+class _Found:
+    """A message that waits, and its place in line."""
+
+    session: Session
+    session_key: str
+    mail: Mail
+    attempts: int
+    is_first: bool
+
+
+async def drop(pipe: Pipeline, id: str, *, tell: bool) -> Dropped:
+    """End the message, whatever runs it; NotPending if it has ended. When this returns, the database has it."""
+    replies = (Reply(NOTICE),) if tell else ()
+    for _ in range(TRIES):
+        found = await _find(pipe, id)
+        try:
+            ended = await _end(pipe, found, replies)
+        except (Superseded, AlreadyDone):
+            continue
+        if ended is not None:
+            log.get().info("dropped by operator", key=found.session_key, message=id)
+            return Dropped(id, found.session_key, tell, await _tell_redis(pipe, found, *ended))
+    raise Unavailable("the conversation moves on too fast: try again")
+
+
+async def _find(pipe: Pipeline, id: str) -> _Found:
+    row = await pipe.store.journal.find(id)
+    if row is None:
+        return await _find_in_redis(pipe, id)
+    key = row["session_key"]
+    # Loaded before the looks below: the commit sees whatever happens after it.
+    session = await pipe.store.transcript.bare(key)
+    row = await pipe.store.journal.find(id)
+    if row is None or row["state"] != State.PENDING:
+        raise NotPending(f"message {id} does not wait any more: it is {row['state'] if row else 'gone'}")
+    first = await pipe.store.journal.pending(key, after=session.done_seq, limit=1)
+    mail = Mail(row["seq"], _readable(row["payload"], id, key))
+    return _Found(session, key, mail, row["attempts"], bool(first) and first[0].id == id)
+
+
+async def _find_in_redis(pipe: Pipeline, id: str) -> _Found:
+    """With durability = redis, only the mailboxes know what waits: they are looked through."""
+    for lane in (pipe.turns, pipe.control) if pipe.settings.durability == "redis" else ():
+        for state in await restless(lane, LOOKED_AT):
+            session = await pipe.store.transcript.bare(state.key)
+            for n, waiting in enumerate(await waiting_mail(lane, state.key, pipe.settings.mailbox_limit)):
+                inbound = _readable(waiting.payload, "", state.key)
+                if inbound.id == id:
+                    mail = Mail(waiting.seq, inbound, journaled=False, payload=waiting.payload)
+                    return _Found(session, state.key, mail, 0, n == 0)
+    raise NotPending(f"no message {id}")
+
+
+async def _end(pipe: Pipeline, found: _Found, replies: tuple[Reply, ...]) -> tuple[str, tuple[int, ...]] | None:
+    """The destination and the outbox rows of what the chat is told; None: look again."""
+    key, mail, now = found.session_key, found.mail, now_ms()
+    if not found.is_first:
+        if mail.journaled:  # it comes back if this fails; only the mailbox has the other kind
+            with suppress(Unavailable):  # a worker that takes it from the mailbox would run it in vain
+                await discard(pipe.lane_of(key), key, mail.seq)
+        return await pipe.store.reject_waiting(key, mail, replies, REASON)
+    proof = Proof(f"drop_{fresh_id()}", REASON, found.attempts, now, now)
+    ending = Ending(State.REJECTED, REASON)
+    committed = await pipe.store.commit(found.session, key, (mail,), (), replies, ending, proof)
+    return committed.destination, committed.outbox
+
+
+async def _tell_redis(pipe: Pipeline, found: _Found, destination: str, outbox: tuple[int, ...]) -> str:
+    """Let the key go on and the notice leave at once. What is said is empty, or why it takes longer."""
+    lane = pipe.lane_of(found.session_key)
+    try:
+        await discard(lane, found.session_key, found.mail.seq)
+        if found.is_first:  # from the worker that runs it, or out of its delay
+            await free(lane, found.session_key)
+        for id in outbox:
+            await pipe.deliveries.put(destination, id, str(id).encode())
+    except Unavailable as error:
+        return f"{error}; the key goes on when it is back"
+    return ""
+
+
+def _readable(payload: str | bytes, id: str, key: str) -> Inbound:
+    try:
+        return decode_inbound(payload)
+    except Malformed:
+        return stand_in(id, key)

@@ -1,0 +1,58 @@
+"""What lies where nobody looks for it any more, after the list of Redis servers or the number of partitions was changed.
+
+Keys are moved to the server that they belong to, with their mail. Wakes in queues that no worker serves are made anew.
+Both may be cut short anywhere and repeated: mail leaves the old server when the new one has it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shared import keys, log
+from shared.failpoints import reach
+from shared.lane.garbage import Garbled, natural
+from shared.lane.lane import Lane
+from shared.lane.lease import FIRST_MAILBOX_SEQ
+from shared.lane.wake import JOB_PREFIX, popped_key, queue_key
+from shared.redis_servers import Script, Server
+
+_HERE = Path(__file__).parent
+LEAVE, DISSOLVE = (Script.load(_HERE / f"{name}.lua") for name in ("leave", "dissolve"))
+MAIL_AT_ONCE = 100
+
+
+async def move(lane: Lane, server: Server, key: str) -> bool:
+    """Move a key and its mail from `server` to the one that it belongs to. False: a worker still holds it there.
+
+    Mail that its mailbox numbered gets a new number, because later mail may have been answered at the new place already.
+    """
+    names = [keys.mail(lane.name, key), keys.state(lane.name, key), keys.due(lane.name)]
+    arrived: list[bytes] = []
+    while True:
+        free, *flat = await server.call(LEAVE, names, [key, MAIL_AT_ONCE, *arrived])
+        if not free:
+            return False
+        if not flat:
+            log.get().info("key moved to the server that it belongs to", lane=lane.name, key=key)
+            return True
+        arrived = flat[1::2]
+        for score, payload in zip(flat[::2], arrived, strict=True):
+            try:
+                seq = natural(score)
+            except Garbled:
+                log.get().error("garbage in Redis removed", lane=lane.name, key=key, mail=1)
+            else:
+                reach("move.before_put")
+                await lane.put(key, seq if seq < FIRST_MAILBOX_SEQ else 0, payload)
+                reach("move.after_put")
+
+
+async def dissolve(lane: Lane, server: Server, queue: str, at_most: int) -> int:
+    """Empty a queue that is served no more. The keys of its wakes are woken where they belong."""
+    found = await server.call(DISSOLVE, [queue_key(queue), popped_key(queue)], [JOB_PREFIX, at_most])
+    for name in found:
+        key = name.decode(errors="replace")
+        if lane.servers.of_key(key) is server:  # else the key itself is about to be moved
+            reach("move.before_recover")
+            await lane.recover(key)
+    return len(found)

@@ -1,0 +1,33 @@
+"""Secrets that a deployment makes up for itself, once: all processes that share the database have the same.
+
+They are facts under a scope of their own. Who can read them can read all conversations.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from shared.store.database import Database, step
+from shared.store.facts import Facts
+
+SCOPE = "secrets"
+SENDER_KEY = "sender_key"  # of the marks that tell senders apart
+_BYTES = 32
+
+
+class Secrets:
+    def __init__(self, database: Database, facts: Facts) -> None:
+        self._database = database
+        self._facts = facts
+        self._known: dict[str, str] = {}
+
+    async def of(self, name: str) -> str:
+        """The secret of that name, 64 hexadecimal digits. Made by whoever asks first, and read once per process."""
+        if name not in self._known:
+            kept = await self._facts.of(SCOPE)
+            if name not in kept:
+                made = secrets.token_hex(_BYTES)
+                await self._database.write(step("fact_if_none", scope=SCOPE, name=name, value=made))
+                kept = await self._facts.of(SCOPE)  # another process may have been faster
+            self._known[name] = kept[name]
+        return self._known[name]

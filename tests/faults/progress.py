@@ -1,0 +1,46 @@
+"""Whether every key gets on while a run lasts: how long the first pending message of a key stays the first."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from tests.faults.evidence import query
+
+EVERY_SECONDS = 1.0
+HEADS = "SELECT session_key, MIN(seq) AS seq FROM inbox WHERE state = 'pending' GROUP BY session_key"
+
+
+@dataclass(slots=True)
+class Progress:
+    """Looks at the journal. Times are on CLOCK_MONOTONIC."""
+
+    database_url: str
+    _heads: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)  # first and last time seen
+
+    async def watch(self) -> None:
+        while True:
+            with suppress(Exception):  # the database is away just now
+                self._note(await asyncio.to_thread(self._look))
+            await asyncio.sleep(EVERY_SECONDS)
+
+    def longer_than(self, seconds: float, away: Sequence[tuple[float, float]]) -> list[str]:
+        """The messages that stood first for longer than that, without the time in which a server was away."""
+        found = []
+        for (key, seq), (first, last) in self._heads.items():
+            waited = last - first - sum(max(0.0, min(back, last) - max(went, first)) for went, back in away)
+            if waited > seconds:
+                found.append(f"{key}: message {seq} waited {waited:.0f} s")
+        return found
+
+    def _look(self) -> list[tuple[str, int]]:
+        return [(row["session_key"], row["seq"]) for row in query(self.database_url, HEADS)]
+
+    def _note(self, heads: Sequence[tuple[str, int]]) -> None:
+        now = time.monotonic()
+        for head in heads:
+            first, _ = self._heads.get(head, (now, now))
+            self._heads[head] = (first, now)

@@ -1,0 +1,364 @@
+"""Delivery when the platform or the database is in trouble: nothing is sent twice that a worker knows has arrived."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from shared import keys
+from shared.errors import Ambiguous, RateLimited, Transient, Unavailable, Undeliverable
+from shared.lane import Lease
+from shared.messages import Part, Receipt
+from shared.pipeline import Pipeline, open_pipeline
+from shared.settings import Settings
+from shared.store.database import Step, open_database
+from tests.store.books import ask, write
+from tests.store.test_error_classes import run_out_of_time
+from tests.support.outage import PostgresOutage
+from tests.support.pipe import Rig, key_of
+from workers.delivery import Idempotency
+from workers.delivery import deliver as delivering
+from workers.delivery.deliver import Courier, deliver_parts
+
+PLACE = "to:webhook:c1"
+BUSY = RateLimited(timedelta(0))
+
+
+class Scripted:
+    """A platform that gives these answers one after another, then takes everything. It recognises no repetition."""
+
+    idempotency = Idempotency.NONE
+
+    def __init__(self, *answers: Exception | None) -> None:
+        self._answers = list(answers)
+        self.sent: list[str] = []
+
+    async def send(self, part: Part) -> Receipt:
+        self.sent.append(part.text)
+        answer = self._answers.pop(0) if self._answers else None
+        if answer is not None:
+            raise answer
+        return Receipt(f"m{len(self.sent)}")
+
+
+@pytest.fixture(autouse=True)
+def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivering, "RETRY_SECONDS", 0.01)
+
+
+async def decided(rig: Rig, text: str = "hello") -> None:
+    """A reply that waits to be sent."""
+    await rig.accept(text)
+    await rig.run_turns()
+
+
+async def leased(rig: Rig) -> Lease:
+    """The destination's lease, whatever delay it was given back with."""
+    await rig.expire_lease(rig.pipe.deliveries, PLACE)
+    await rig.pipe.deliveries.recover(PLACE)
+    _, lease = await rig.start(rig.pipe.deliveries, PLACE)
+    assert lease is not None
+    return lease
+
+
+async def deliver(rig: Rig, platform: Scripted) -> None:
+    """What a worker does with the destination's wake."""
+    await deliver_parts(await leased(rig), Courier(rig.pipe, {"webhook": platform}))
+
+
+async def rows(pipe: Pipeline) -> list[tuple[Any, ...]]:
+    found = await ask(pipe.store, "SELECT state, attempts, ambiguous, receipt FROM outbox ORDER BY id")
+    return [tuple(row.values()) for row in found]
+
+
+class Blinking:
+    """A database that is away for the first calls of one statement: before they are carried out, or after it, unheard."""
+
+    def __init__(self, pipe: Pipeline, statement: str, *, heard: bool, times: int = 2) -> None:
+        self._write = pipe.store.database.write
+        self._statement = statement
+        self._heard = heard
+        self.times = times
+
+    async def __call__(self, *steps: Step, may_wait: bool = False) -> list[list[dict[str, Any]]]:
+        blinks = self.times > 0 and steps[0].statement.name == self._statement
+        self.times -= blinks
+        if blinks and self._heard:
+            raise Unavailable("away")
+        found = await self._write(*steps, may_wait=may_wait)
+        if blinks:
+            raise Unavailable("away")
+        return found
+
+
+STEPS = {
+    "outbox_take": (None, ("sent", 1, 0, "m1"), 1),
+    "outbox_sent": (None, ("sent", 1, 0, "m1"), 1),
+    "outbox_failed": (BUSY, ("sent", 2, 0, "m2"), 2),
+    "bury_part": (Undeliverable("403"), ("buried", 1, 0, None), 1),
+}
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["not carried out", "carried out, unheard"])
+@pytest.mark.parametrize("statement", list(STEPS))
+async def test_a_database_that_blinks_at_any_step_costs_no_second_send_and_no_reply(
+    rig: Rig, make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, statement: str, heard: bool
+) -> None:
+    """Also where a reply that may have arrived is not to be sent again: then it must not be lost."""
+    answer, expected, sends = STEPS[statement]
+    async with open_pipeline(make_settings(resend_ambiguous=False)) as pipe:
+        rig, platform = Rig(pipe), Scripted(answer)
+        await decided(rig)
+        blinking = Blinking(pipe, statement, heard=heard)
+        monkeypatch.setattr(pipe.store.database, "write", blinking)
+        await deliver(rig, platform)
+        if sends == 2:
+            await deliver(rig, platform)
+        assert await rows(pipe) == [expected]
+        assert (len(platform.sent), blinking.times) == (sends, 0)
+        letters = await pipe.store.dead.all(state="open", limit=10)
+        assert len(letters) == (expected[0] == "buried")
+        assert await rig.residue() == []
+
+
+async def begun_long_ago(rig: Rig, lease: str) -> Part:
+    """An attempt at the first part that began more than a lease time ago and came to no end."""
+    part = await rig.pipe.store.outbox.take(PLACE, lease)
+    assert part is not None
+    await write(rig.pipe.store, "UPDATE outbox SET sending_at = 1 WHERE state = 'sending'")
+    return part
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["not carried out", "carried out, unheard"])
+@pytest.mark.parametrize("statement", ["outbox_ambiguous", "outbox_sending"])
+async def test_a_database_that_blinks_while_an_interrupted_part_is_resumed_costs_one_attempt(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, statement: str, heard: bool
+) -> None:
+    await decided(rig)
+    await begun_long_ago(rig, "the lease of a worker that died")
+    platform = Scripted()
+    monkeypatch.setattr(rig.pipe.store.database, "write", Blinking(rig.pipe, statement, heard=heard))
+    await deliver(rig, platform)
+    assert await rows(rig.pipe) == [("sent", 2, 1, "m1")]
+    assert len(platform.sent) == 1
+
+
+async def test_who_loses_the_destination_while_the_database_is_away_waits_no_longer(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await decided(rig)
+    lease, platform = await leased(rig), Scripted()
+    blinking = Blinking(rig.pipe, "outbox_sent", heard=True, times=10**9)
+    monkeypatch.setattr(rig.pipe.store.database, "write", blinking)
+    task = asyncio.create_task(deliver_parts(lease, Courier(rig.pipe, {"webhook": platform})))
+    async with asyncio.timeout(60):
+        while blinking.times > 10**9 - 3:
+            await asyncio.sleep(0.005)
+        lease.lose()
+        with pytest.raises(Unavailable):
+            await task
+
+
+@pytest.fixture
+def postgres() -> Iterator[PostgresOutage]:
+    outage = PostgresOutage()
+    yield outage
+    outage.remove()
+
+
+class Restarting(Scripted):
+    """Takes the reply, and meanwhile the database stops; it is back only after the worker has looked for it."""
+
+    def __init__(self, postgres: PostgresOutage) -> None:
+        super().__init__()
+        self._postgres = postgres
+        self.back: asyncio.Task[None] | None = None
+
+    async def send(self, part: Part) -> Receipt:
+        await asyncio.to_thread(self._postgres.stop)
+        self.back = asyncio.create_task(asyncio.to_thread(self._postgres.start))
+        return await super().send(part)
+
+
+@pytest.fixture
+async def restarted(postgres: PostgresOutage, redis_url: str) -> AsyncIterator[Rig]:
+    database = await open_database(postgres.url)
+    await database.migrate()
+    await database.close()
+    settings = Settings(
+        _env_file=None,  # type: ignore[call-arg]
+        redis_url=SecretStr(redis_url),
+        database_url=SecretStr(postgres.url),
+        resend_ambiguous=False,
+        lease_seconds=60,
+    )
+    async with open_pipeline(settings) as pipe:
+        yield Rig(pipe)
+
+
+async def test_a_reply_that_the_platform_took_while_postgresql_restarted_is_sent_once(
+    restarted: Rig, postgres: PostgresOutage
+) -> None:
+    await decided(restarted)
+    platform = Restarting(postgres)
+    async with asyncio.timeout(120):
+        await deliver(restarted, platform)
+        assert platform.back is not None
+        await platform.back
+    assert (await rows(restarted.pipe), len(platform.sent)) == ([("sent", 1, 0, "m1")], 1)
+
+
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
+async def test_a_reply_whose_receipt_took_too_long_to_write_is_sent_once(rig: Rig) -> None:
+    await decided(rig)
+    await run_out_of_time(rig.pipe.store, "UPDATE OF receipt ON outbox", times=2)
+    platform = Scripted()
+    await deliver(rig, platform)
+    assert (await rows(rig.pipe), platform.sent) == ([("sent", 1, 0, "m1")], ["echo: hello"])
+
+
+async def test_a_platform_that_says_wait_0_s_is_asked_again_after_the_backoff(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await decided(rig)
+    lease = await leased(rig)
+    delays: list[timedelta] = []
+    give_back = lease.release
+
+    async def noting(*, delay: timedelta, **about: Any) -> None:
+        delays.append(delay)
+        await give_back(delay=delay, **about)
+
+    monkeypatch.setattr(lease, "release", noting)
+    await deliver_parts(lease, Courier(rig.pipe, {"webhook": Scripted(BUSY)}))
+    assert len(delays) == 1
+    assert delays[0] >= timedelta(seconds=0.8 * rig.pipe.settings.backoff_seconds)
+
+
+async def test_a_longer_wait_that_the_platform_asks_for_is_kept(rig: Rig) -> None:
+    await decided(rig)
+    await deliver(rig, Scripted(RateLimited(timedelta(hours=1))))
+    client = rig.pipe.servers.of_key(PLACE).client
+    seconds, _ = await client.time()
+    until = await client.hget(keys.state(rig.pipe.deliveries.name, PLACE), "until")
+    assert until is not None and int(until) / 1000 > seconds + 3000
+
+
+async def test_waits_that_a_platform_asks_for_bury_no_reply(rig: Rig) -> None:
+    """Twenty of them, and then as many failures as a reply may have, less one."""
+    limit = rig.pipe.settings.delivery_max_attempts
+    platform = Scripted(*[BUSY] * 20, *[Transient("HTTP 502")] * (limit - 1))
+    await decided(rig)
+    for _ in range(20 + limit):
+        await deliver(rig, platform)
+    assert await rows(rig.pipe) == [("sent", 20 + limit, 0, f"m{20 + limit}")]
+
+
+@pytest.mark.parametrize("failure", [Transient("HTTP 502"), Ambiguous("no answer")])
+async def test_a_reply_that_fails_as_often_as_it_may_is_buried(rig: Rig, failure: Exception) -> None:
+    limit = rig.pipe.settings.delivery_max_attempts
+    platform = Scripted(*[BUSY] * 3, *[failure] * limit)
+    await decided(rig)
+    for _ in range(3 + limit):
+        await deliver(rig, platform)
+    [letter] = await rig.pipe.store.dead.all(state="open", limit=10)
+    assert (letter["reason"], len(platform.sent)) == ("unreachable", 3 + limit)
+
+
+async def test_a_part_that_kills_its_worker_as_often_as_it_may_is_buried_and_waits_do_not_count(rig: Rig) -> None:
+    limit = rig.pipe.settings.delivery_max_attempts
+    await decided(rig)
+    await write(
+        rig.pipe.store, f"UPDATE outbox SET state = 'sending', sending_at = 1, attempts = {limit + 4}, waits = 5"
+    )
+    platform = Scripted(Transient("HTTP 502"))
+    await deliver(rig, platform)
+    [letter] = await rig.pipe.store.dead.all(state="open", limit=10)
+    assert (letter["reason"], len(platform.sent)) == ("unreachable", 1)  # one more was left, and it was the last
+
+
+async def test_a_part_that_another_attempt_has_begun_is_waited_for_and_nothing_overtakes_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that lost the destination is still sending the first part while the next holder looks at it."""
+    await decided(rig, "one")
+    await decided(rig, "two")
+    outbox, platform = rig.pipe.store.outbox, Scripted()
+    first = await begun_long_ago(rig, "a worker that was paused")
+    flag = outbox.ambiguous
+
+    async def resumed_meanwhile(part: Part) -> None:
+        await flag(part)
+        [seen] = await outbox.open_parts(PLACE, 1)
+        assert await outbox.sending(seen, "a third worker")
+
+    monkeypatch.setattr(outbox, "ambiguous", resumed_meanwhile)
+    await deliver(rig, platform)
+    assert platform.sent == []
+    monkeypatch.undo()
+    await outbox.sent(first, "late")
+    await deliver(rig, platform)
+    assert platform.sent == ["echo: two"]
+    assert [row[0] for row in await rows(rig.pipe)] == ["sent", "sent"]
+
+
+class Slow(Scripted):
+    """A platform that answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answers = asyncio.Event(), asyncio.Event()
+
+    async def send(self, part: Part) -> Receipt:
+        self.asked.set()
+        await self.answers.wait()
+        return await super().send(part)
+
+
+async def test_a_part_that_a_worker_is_sending_while_redis_loses_its_data_is_sent_once(
+    make_settings: Callable[..., Settings],
+) -> None:
+    async with open_pipeline(make_settings(lease_seconds=3600)) as pipe, asyncio.timeout(120):
+        rig, slow, other = Rig(pipe), Slow(), Scripted()
+        await decided(rig, "one")
+        first = asyncio.create_task(deliver_parts(await leased(rig), Courier(pipe, {"webhook": slow})))
+        await slow.asked.wait()
+        await pipe.servers.of_key(PLACE).client.flushall()
+        await decided(rig, "two")  # wakes the destination for another worker
+        await deliver(rig, other)
+        assert other.sent == []
+        assert (await rows(pipe))[0] == ("sending", 1, 0, None)
+        slow.answers.set()
+        await first
+        await deliver(rig, other)
+        assert (slow.sent, other.sent) == (["echo: one"], ["echo: two"])
+        assert await rows(pipe) == [("sent", 1, 0, "m1"), ("sent", 1, 0, "m1")]
+        assert await rig.residue() == []
+
+
+async def test_a_part_whose_worker_died_is_sent_again_when_its_lease_time_is_over(
+    make_settings: Callable[..., Settings],
+) -> None:
+    async with open_pipeline(make_settings(lease_seconds=3600)) as pipe:
+        rig, platform = Rig(pipe), Scripted()
+        await decided(rig)
+        await pipe.store.outbox.take(PLACE, "the lease of a worker that died")
+        await deliver(rig, platform)
+        assert platform.sent == []
+        await write(pipe.store, "UPDATE outbox SET sending_at = sending_at - 3600000")
+        await deliver(rig, platform)
+        assert await rows(pipe) == [("sent", 2, 1, "m1")]
+
+
+async def test_nothing_of_a_delivery_is_left_when_it_is_over(rig: Rig) -> None:
+    await decided(rig)
+    await deliver(rig, Scripted(BUSY, Transient("HTTP 502")))
+    await deliver(rig, platform := Scripted(BUSY))
+    await deliver(rig, platform)
+    assert await rig.transcript(key_of()) == ["hello", "echo: hello"]
+    assert await rig.residue() == []

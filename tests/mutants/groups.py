@@ -1,0 +1,34 @@
+"""Which files are mutated, in which group. The groups are judged apart, because their tests are of different kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+GROUPS: dict[str, tuple[str, ...]] = {
+    "logic": (
+        "shared/context/*.py",
+        "shared/session_key.py",
+        "shared/codec.py",
+        "shared/signing.py",
+        "shared/owner.py",
+        "shared/control.py",
+        "producers/**/*.py",
+        "workers/delivery/split.py",
+        "workers/delivery/markup.py",
+    ),
+    "lane": ("shared/lane/*.py", "shared/lane/*.lua", "shared/redis_servers.py", "producers/*.lua"),
+    "store": ("shared/store/*.py", "shared/store/sql/*.sql"),
+    "work": ("workers/*.py", "workers/agent/*.py", "workers/commands/*.py", "workers/delivery/*.py"),
+}
+
+
+def files_of(group: str) -> list[Path]:
+    """The files of a group, each in one group only: the first that names it."""
+    taken: set[Path] = set()
+    for name, patterns in GROUPS.items():
+        found = {path.relative_to(ROOT) for pattern in patterns for path in ROOT.glob(pattern)} - taken
+        if name == group:
+            return sorted(found)
+        taken |= found
+    raise KeyError(group)

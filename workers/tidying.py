@@ -1,0 +1,95 @@
+"""What workers leave in RQ's part of a Redis: wakes that were popped and never started, registries, dead workers' names.
+
+RQ's own workers tidy up after themselves in their maintenance; ours leave it to the housekeeper. After PARTITIONS or the
+list of servers was changed, a server also holds queues that nobody serves there any more: their wakes are made anew.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+from rq.worker_registration import REDIS_WORKER_KEYS as WORKERS
+from rq.worker_registration import WORKERS_BY_QUEUE_KEY
+
+from shared import keys, log, metrics
+from shared.failpoints import reach
+from shared.lane import Lane
+from shared.lane.elsewhere import dissolve
+from shared.lane.wake import QUEUES, popped_key, queue_key
+from shared.pipeline import Pipeline
+from shared.redis_servers import Server
+
+AT_ONCE = 500
+STUCK_SECONDS = 1.0  # a popped wake starts within milliseconds; after this its worker is gone, or too slow
+
+
+class Tidying:
+    """Of one server."""
+
+    def __init__(self, pipe: Pipeline, server: Server) -> None:
+        self._pipe = pipe
+        self._server = server
+        self._popped: dict[tuple[str, bytes], float] = {}  # (queue, job id) -> first seen in its intermediate list
+        self._queues = {
+            keys.queue_name(lane.name, partition): lane
+            for lane in pipe.lanes
+            for partition in pipe.servers.partitions_of(server)
+        }
+
+    async def look(self) -> float:
+        """Once around all queues."""
+        for queue, lane in self._queues.items():
+            await self._requeue_stuck(lane, queue)
+            await lane.abandon(self._server, queue, AT_ONCE)
+        unserved = await self._unserved()
+        for queue, lane in unserved.items():
+            await self._end(lane, queue)
+        await self._bury_workers([*self._queues, *unserved])
+        return float("inf")
+
+    async def _requeue_stuck(self, lane: Lane, queue: str) -> None:
+        now = time.monotonic()
+        ids = await self._server.asked(self._server.client.lrange(popped_key(queue), 0, -1))  # anybody's bytes
+        for gone in [seen for seen in self._popped if seen[0] == queue and seen[1] not in ids]:
+            del self._popped[gone]
+        stuck = [id for id in ids if now - self._popped.setdefault((queue, id), now) > STUCK_SECONDS]
+        if stuck:
+            reach("housekeep.before_requeue")
+            back = await lane.requeue(self._server, queue, stuck)
+            metrics.RECOVERED.labels(lane.name, "never_started").inc(back)
+            log.get().warning("wakes put back", queue=queue, count=back)
+
+    async def _unserved(self) -> dict[str, Lane]:
+        """The queues of our lanes that this server knows and that belong elsewhere, or nowhere."""
+        lanes = {lane.name: lane for lane in self._pipe.lanes}
+        ours = re.compile(re.escape(queue_key("")) + r"((\w+)-\d+)")
+        known: Any = await self._server.asked(self._server.client.smembers(QUEUES))
+        named = [ours.fullmatch(name.decode(errors="replace")) for name in known]
+        found = {match[1]: lanes[match[2]] for match in named if match is not None and match[2] in lanes}
+        return {queue: lane for queue, lane in found.items() if queue not in self._queues}
+
+    async def _end(self, lane: Lane, queue: str) -> None:
+        """Empty a queue that is not served here. When nothing is left of it, RQ need not know it any more."""
+        if count := await dissolve(lane, self._server, queue, AT_ONCE):
+            metrics.RECOVERED.labels(lane.name, "unserved").inc(count)
+            log.get().warning("wakes of an unserved queue made anew", queue=queue, count=count)
+        await lane.abandon(self._server, queue, AT_ONCE)
+        left = [queue_key(queue), popped_key(queue), *(f"rq:{name}:{queue}" for name in ("wip", "failed", "finished"))]
+        if not await self._server.asked(self._server.client.exists(*left)):
+            await self._server.asked(self._server.client.srem(QUEUES, queue_key(queue)))
+
+    async def _bury_workers(self, queues: list[str]) -> None:
+        """Take the names of dead workers out of RQ's lists: nobody else does, and dashboards would show them for ever."""
+        server = self._server
+        known: Any = list(await server.asked(server.client.smembers(WORKERS)))
+        pipeline = server.client.pipeline(transaction=False)
+        for worker in known:
+            pipeline.exists(worker)
+        for worker, alive in zip(known, await server.asked(pipeline.execute()) if known else (), strict=True):
+            if not alive:
+                pipeline.srem(WORKERS, worker)
+                for queue in queues:
+                    pipeline.srem(WORKERS_BY_QUEUE_KEY % queue, worker)
+        await server.asked(pipeline.execute())
