@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from shared import log
-from shared.background import survived
+from shared.background import end_tasks, survived
 from shared.ids import fresh_id
 from shared.redis_servers import Script, Server
 
@@ -34,8 +34,7 @@ class Leader:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._keeping.cancel()
-        await asyncio.gather(self._keeping, return_exceptions=True)
+        await end_tasks(self._keeping)
         with contextlib.suppress(Exception):  # then it runs out
             await self._server.call(RESIGN, [self._name], [self._token])
 

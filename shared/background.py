@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import redis
 
 from shared import log, metrics
 from shared.errors import PipelineError
+
+CANCEL_AGAIN_SECONDS = 0.5
 
 
 def survived(loop: str, what: str, error: Exception, **about: Any) -> None:
@@ -21,6 +24,19 @@ def survived(loop: str, what: str, error: Exception, **about: Any) -> None:
     else:
         metrics.LOOP_ERRORS.labels(loop).inc()
         log.get().error(what, loop=loop, exc_info=error, **about)
+
+
+async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel the tasks and wait until all of them are over, whatever they end with.
+
+    A cancellation can get lost: Python 3.11's `asyncio.wait_for`, which redis-py writes with, drops one that comes in the
+    moment in which the write is done. So a task that is not over is cancelled again.
+    """
+    running = {task for task in tasks if not task.done()}
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_SECONDS)
 
 
 def _foreseen(error: Exception) -> bool:

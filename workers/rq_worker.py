@@ -25,7 +25,7 @@ from rq.timeouts import BaseDeathPenalty
 from rq.worker import BaseWorker, WorkerStatus
 
 from shared import log, metrics
-from shared.background import survived
+from shared.background import end_tasks, survived
 from shared.errors import PipelineError, Unavailable
 from shared.failpoints import reach
 from shared.lane import Lane, Lease
@@ -85,9 +85,7 @@ class KeyturnWorker(BaseWorker):
             room.dismiss()
         await self._end_pops(fetchers)
         await self._drain()
-        for task in background:
-            task.cancel()
-        await asyncio.gather(*background, return_exceptions=True)
+        await end_tasks(*background)
         with suppress(redis.RedisError):
             await asyncio.to_thread(self.register_death)
 

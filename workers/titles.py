@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 
 from shared import log
+from shared.background import end_tasks
 from shared.context.marks import is_user
 from shared.messages import Entry, Inbound, Session
 from shared.pipeline import Pipeline
@@ -63,9 +64,7 @@ class Titling:
 
     async def close(self) -> None:
         """A title that is not there by now will not come."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
     async def _give(self, whose: Whose, said: Entry, answer: Entry | None) -> None:
         try:

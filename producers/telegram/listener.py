@@ -21,6 +21,7 @@ from producers.telegram.bot_api import BATCH, BotApi, Conflict, Unreadable, open
 from producers.telegram.normalise import PLATFORM, Bot, chat_of, normalise
 from producers.telegram.update import set_aside, take_update
 from shared import keys, log, metrics
+from shared.background import end_tasks
 from shared.clock import now_ms
 from shared.errors import AlreadyDone, ConfigurationError, Denied, MailboxFull, RateLimited, Transient, Unavailable
 from shared.failpoints import reach
@@ -187,6 +188,4 @@ async def _first(*waits: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> None
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)

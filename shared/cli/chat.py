@@ -19,6 +19,7 @@ import typer
 from producers.api import replies
 from producers.intake import accept
 from shared import log
+from shared.background import end_tasks
 from shared.cli import show
 from shared.clock import now_ms
 from shared.codec import message_id
@@ -171,7 +172,7 @@ async def open_conversation(pipe: Pipeline, source: Source) -> AsyncIterator[Con
     try:
         yield conversation
     finally:
-        printer.cancel()
+        await end_tasks(printer)
 
 
 async def _converse(conversation: Conversation) -> None:

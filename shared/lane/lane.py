@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shared import keys, metrics
-from shared.background import survived
+from shared.background import end_tasks, survived
 from shared.errors import Unavailable
 from shared.failpoints import reach
 from shared.ids import fresh_id
@@ -209,10 +209,7 @@ class Lane:
             task.add_done_callback(self._waking.discard)
 
     async def close(self) -> None:
-        ending = [*self._waking, *([self._renewer] if self._renewer is not None else [])]
-        for task in ending:
-            task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await end_tasks(*self._waking, *([self._renewer] if self._renewer is not None else []))
 
     async def _wake_after(self, key: str, delay: timedelta) -> None:
         await asyncio.sleep(delay.total_seconds() + CLOCK_SECONDS)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from shared import keys, log
-from shared.background import survived
+from shared.background import end_tasks, survived
 from shared.lane.lane import Lane
 from shared.lane.lease import Lease
 from shared.messages import Session
@@ -62,8 +62,7 @@ class SessionLock:
         if session_id is None:
             return
         if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
+            await end_tasks(self._renewing)
             self._renewing = None
         server = self._lane.servers.of_key(session_id)
         with suppress(Exception):

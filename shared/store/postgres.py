@@ -20,6 +20,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 
 from shared import log
+from shared.background import end_tasks
 from shared.clock import now_ms
 from shared.errors import ConfigurationError, Unavailable
 from shared.store.database import Row, Statement, Step, storable_steps
@@ -158,7 +159,7 @@ class Postgres:
 
     async def close(self) -> None:
         if self._checking is not None:
-            self._checking.cancel()
+            await end_tasks(self._checking)
         await self._pool.close(timeout=2)
 
     def _look_after_connections(self, error: BaseException) -> None:

@@ -31,6 +31,7 @@ from tests.support.pipe import Rig, key_of
 from tests.support.servers import Databases
 from tests.support.valkeys import Valkeys
 from tests.support.working import keeping, working
+from workers.rq_worker import KeyturnWorker
 
 MakeSettings = Callable[..., Settings]
 WAIT_SECONDS = 60
@@ -294,6 +295,28 @@ async def test_a_housekeeper_goes_on_after_its_connections_fell_silent(sqlite_pi
         await expire_and_wait("before")
         valkeys.network.mute()
         await expire_and_wait("after")
+
+
+async def test_a_worker_ends_although_a_cancellation_got_lost_on_its_way_to_redis(
+    sqlite_pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Python 3.11's wait_for does it: the call is done, and nobody hears that it was to be cancelled."""
+    beaten, calling, lost = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def losing(_: KeyturnWorker) -> None:
+        if not beaten.is_set():  # the first beat is part of the start
+            beaten.set()
+        elif not lost.is_set():
+            calling.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            lost.set()
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        async with working(sqlite_pipe):
+            monkeypatch.setattr(KeyturnWorker, "_beat_once", losing)
+            await calling.wait()
+    assert lost.is_set()
 
 
 async def test_a_worker_ends_although_its_connections_fell_silent(sqlite_pipe: Pipeline, valkeys: Valkeys) -> None:
