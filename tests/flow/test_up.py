@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -331,12 +332,18 @@ def test_a_table_that_does_not_fit_the_terminal_becomes_a_block_of_lines_for_eac
 
 
 def test_shell_completion_installs(place: Place) -> None:
-    installed = place.run("--install-completion", "bash")
+    typed = (
+        f"{shlex.join(KEYTURN)} --install-completion; exit $?"  # the command looks for the shell that it was typed in
+    )
+    environment = place.environment
+    installed = subprocess.run(
+        ["bash", "-c", typed], env=environment, cwd=place.directory, capture_output=True, text=True
+    )
     assert installed.returncode == 0, installed.stderr
     script = next(path for path in place.directory.rglob("*") if path.is_file() and "keyturn" in path.name)
     assert "_KEYTURN_COMPLETE" in script.read_text()
     environment = {
-        **place.environment,
+        **environment,
         "_KEYTURN_COMPLETE": "complete_bash",
         "COMP_WORDS": "keyturn do",
         "COMP_CWORD": "1",
