@@ -10,7 +10,7 @@ from typing import Protocol
 
 import uvloop
 
-from producers.telegram.listener import open_listener as open_telegram
+from producers.telegram.listen import open_listener as open_telegram
 from shared import log
 from shared.errors import ConfigurationError
 from shared.pipeline import Pipeline, open_pipeline

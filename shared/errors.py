@@ -93,3 +93,7 @@ class AlreadyDone(PipelineError):
 
 class ConfigurationError(PipelineError):
     """The settings cannot work; the text says what to change."""
+
+
+class CannotDo(PipelineError):
+    """What an operator asked for is not there, or cannot be done; the text says which."""

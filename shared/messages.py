@@ -171,7 +171,9 @@ class Turn:
     history: Sequence[Entry]
     mail: tuple[Inbound, ...]
     attempt: int = 1
-    context: str = ""  # where the agent is and what it should know, for agents that want it: see workers/context.py
+    context: str = (
+        ""  # where the agent is and what it should know, for agents that want it: see workers/side/context.py
+    )
     model: str = ""  # the model that this conversation was switched to; empty: the agent's own
     notes: tuple[str, ...] = ()  # what the agent is told beside the mail, in this turn only
     memory: tuple[str, ...] = ()  # what is known from conversations before this one

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from shared.lane import Lease
 from shared.pipeline import CONTROL, DELIVERIES, JOBS, TURNS
-from workers.crew import Crew
 from workers.delivery.deliver import deliver_parts
-from workers.turn import take_turns as run_turns
+from workers.process.parts import Crew
+from workers.turn.take import take_turns as run_turns
 
 
 async def take_turns(lease: Lease, crew: Crew) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from producers.telegram.address import Address, addressed
 from producers.telegram.attachments import attachments
 from producers.telegram.fields import flag, items, name, number, object_, text
+from producers.telegram.mentions import Address, addressed
 from shared.codec import message_id, storable
 from shared.errors import Malformed
 from shared.messages import Inbound, Source

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 
 from producers.access import Verdict, judge
-from producers.intake import accept
 from producers.telegram.normalise import PLATFORM, Bot, Ignored, Migrated, normalise
 from shared import log, metrics
 from shared.clock import now_ms
 from shared.codec import decode_inbound, message_id
+from shared.door import accept
 from shared.errors import Malformed
 from shared.messages import Inbound
 from shared.pipeline import Pipeline

@@ -14,7 +14,7 @@
 | `reasoning` | assistant | what the model thought before it spoke, as text |
 | `thinking` | assistant | the same as a list of the provider's own blocks, with their signatures; replayed as it is |
 | `blocks` | user, assistant | list of content blocks in the provider's own form, replayed as it is; `text` is what people read of it |
-| `usage` | assistant | what the answer cost: see `workers/agent/llm.py` |
+| `usage` | assistant | what the answer cost: see `workers/agents/llm.py` |
 | `seeded` | any | true: copied from the conversation around a thread when the thread began |
 """
 

@@ -11,7 +11,7 @@
 | a session's id | `reset_reason` | why the conversation before it ended by itself: idle or daily. Consumed by its first turn |
 | a session's id | `reset_active` | 1: something had been said in that one, 0: not. Consumed with `reset_reason` |
 | a session's id | `resumed_at` | wall clock, ms: somebody came back to it then; it has not been idle since |
-| an older gateway's memory | `note:<digest>` | which import brought that note of its memory files; shared/moving/memory.py |
+| an older gateway's memory | `note:<digest>` | which import brought that note of its memory files; keyturn/importing/memory.py |
 | `secrets` | `sender_key` | what the deployment made up for itself; shared/store/secrets.py |
 | a session's id | `joined:<session key>` | that key talks to this session, having come by /resume or having been met there |
 """

@@ -16,7 +16,7 @@ import orjson
 import uvloop
 from starlette.types import ASGIApp
 
-from producers.web import build_app
+from producers.server.app import build_app
 from shared import log, settings, signing
 from shared.pipeline import open_pipeline
 from tests.bench.board import Sample

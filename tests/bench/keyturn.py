@@ -11,10 +11,10 @@ from uuid import uuid4
 import uvloop
 from pydantic import SecretStr
 
-from producers.intake import accept
 from shared import keys, log
 from shared.clock import now_ms
 from shared.codec import message_id
+from shared.door import accept
 from shared.messages import Inbound, Source
 from shared.pipeline import TURNS, Pipeline, open_pipeline
 from shared.settings import Settings

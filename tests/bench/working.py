@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from shared.cli import main as keyturn
+from keyturn.cli import main as keyturn
 from tests.bench.record import VARIABLE, wait_for_sign
-from workers import process
-from workers.crew import Crew
+from workers.process import run as process
+from workers.process.parts import Crew
 
 
 def hold_at_start(begun: Callable[[], None]) -> None:

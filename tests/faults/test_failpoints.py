@@ -18,21 +18,21 @@ from tests.faults.points import ARMED, POINTS, REACHED_BY_A_TEST, ROOT, modules,
 
 # Every stage of a message's path, and the file that is this stage.
 STAGES = {
-    "accept": "producers/intake.py",
-    "start": "workers/rq_worker.py",
-    "load": "workers/opening.py",
-    "agent": "workers/turn.py",
-    "commit": "workers/turn.py",
-    "publish": "workers/turn.py",
+    "accept": "shared/door.py",
+    "start": "workers/process/rq_worker.py",
+    "load": "workers/turn/open.py",
+    "agent": "workers/turn/take.py",
+    "commit": "workers/turn/take.py",
+    "publish": "workers/turn/take.py",
     "acknowledge": "shared/lane/lease.py",
     "release": "shared/lane/lease.py",
     "renew": "shared/lane/lane.py",
     "deliver": "workers/delivery/deliver.py",
-    "housekeep": "workers/housekeeper.py",
+    "housekeep": "workers/upkeep/housekeeper.py",
     "move": "shared/lane/elsewhere.py",
 }
 # An operator runs these, sees how they end, and repeats them.
-COMMANDS = ("shared/cli/", "shared/dropping.py")
+COMMANDS = ("keyturn/cli/", "shared/operating/drop.py")
 FOUND = {str(path): points(tree) for path, tree in modules()}
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from pydantic import SecretStr
 
-from producers.intake import accept
 from shared.codec import decode_turn, encode_turn
 from shared.context.shared_thread import Sender
+from shared.door import accept
 from shared.messages import Entry, Result, Source, Turn
 from shared.pipeline import Pipeline, open_pipeline
 from shared.routing import agent_for
@@ -20,10 +20,10 @@ from tests.flow.test_context import hear
 from tests.support.openai import KEY, Provider, open_provider
 from tests.support.pipe import Rig, an_inbound
 from tests.support.working import working
-from workers.agent import FunctionAgent, resolve
-from workers.agent.apart import Apart
-from workers.runner import Runner
-from workers.turn import take_turns
+from workers.agents.contract import FunctionAgent, resolve
+from workers.agents.isolated import Apart
+from workers.turn.parts import Runner
+from workers.turn.take import take_turns
 
 Make = Callable[..., Settings]
 

@@ -15,9 +15,9 @@ from shared.embedded.child import die_with
 from shared.errors import Crashed, Permanent, Transient
 from shared.messages import Entry, Turn
 from tests.support.pipe import Rig, an_inbound, key_of
-from workers.agent.apart import Apart
-from workers.runner import Runner
-from workers.turn import take_turns
+from workers.agents.isolated import Apart
+from workers.turn.parts import Runner
+from workers.turn.take import take_turns
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_a_killed_worker_leaves_neither_files_nor_processes_behind(tmp_pat
     program = f"""
 import asyncio, os, signal
 from tests.flow.test_apart import a_turn
-from workers.agent.apart import Apart
+from workers.agents.isolated import Apart
 apart = Apart("tests.support.agents:obey", 60)
 asyncio.run(apart.run(a_turn("hello")))
 open({str(tmp_path / "nursery")!r}, "w").write(str(apart._nursery.pid))

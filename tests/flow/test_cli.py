@@ -17,10 +17,10 @@ import pytest
 import redis
 import structlog
 
-from producers.intake import accept
-from shared import cli as keyturn
+from keyturn import cli as keyturn
 from shared import keys
 from shared.codec import Serializer
+from shared.door import accept
 from shared.embedded import child
 from shared.errors import Superseded, Transient
 from shared.messages import Part, Receipt
@@ -29,11 +29,11 @@ from shared.store.change import Ending, Proof
 from tests.conftest import WEBHOOK_SECRET
 from tests.store.books import contents
 from tests.support.pipe import Rig, an_inbound, key_of
-from workers.agent import FunctionAgent
+from workers.agents.contract import FunctionAgent
 from workers.delivery import Idempotency
 from workers.delivery.deliver import Courier, deliver_parts
-from workers.opening import open_mail
-from workers.rq_worker import KeyturnWorker
+from workers.process.rq_worker import KeyturnWorker
+from workers.turn.open import open_mail
 
 DESTINATION = "to:webhook:c1"
 

@@ -6,7 +6,7 @@ import pytest
 
 from shared.messages import Result, Turn
 from tests.support.pipe import Rig, key_of
-from workers.agent import answered
+from workers.agents.contract import answered
 from workers.commands import parse
 
 

@@ -25,10 +25,10 @@ from tests.store.books import proof, write
 from tests.support import openai
 from tests.support.openai import Asked, Provider, Trouble, heard, open_provider
 from tests.support.pipe import Rig, key_of
-from workers import compress as compressing
-from workers.agent.llm import LlmAgent
-from workers.compress import PROMPT, STILL_FULL_NOTE
-from workers.turn import take_turns
+from workers.agents.llm import LlmAgent
+from workers.side import compression as compressing
+from workers.side.compression import PROMPT, STILL_FULL_NOTE
+from workers.turn.take import take_turns
 
 Make = Callable[..., Settings]
 

@@ -14,11 +14,11 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
-from producers.intake import accept
 from shared import log
 from shared.clock import now_ms
 from shared.codec import decode_turn, encode_turn, message_id
 from shared.context.shared_thread import Sender
+from shared.door import accept
 from shared.messages import Entry, Inbound, Source, Turn
 from shared.pipeline import Pipeline, open_pipeline
 from shared.redaction import open_redaction
@@ -28,8 +28,8 @@ from tests.flow.test_commands import say
 from tests.flow.test_llm import a_turn, config
 from tests.support.openai import Provider, open_provider
 from tests.support.pipe import Rig, an_inbound, key_of
-from workers.agent.apart import Apart
-from workers.agent.llm import LlmAgent
+from workers.agents.isolated import Apart
+from workers.agents.llm import LlmAgent
 
 Make = Callable[..., Settings]
 PHONE, CHAT = "+4915112345678", "-1001234567890"

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from producers.intake import Acceptance
 from shared import keys
 from shared.control import control_key, is_control
+from shared.door import Acceptance
 from shared.messages import Result, Turn
-from shared.moving.export import export_all
 from shared.pipeline import Pipeline, open_pipeline
+from shared.reading.export import export_all
 from shared.settings import Settings
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
-from workers.agent import answered
-from workers.housekeeper import Housekeeper
+from workers.agents.contract import answered
+from workers.upkeep.housekeeper import Housekeeper
 
 SECONDS = 30
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from producers.intake import accept
 from shared.clock import now_ms
-from shared.dropping import NOTICE, NotPending, drop
+from shared.door import accept
 from shared.errors import Unavailable
 from shared.lane import Lease
+from shared.operating.drop import NOTICE, NotPending, drop
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
@@ -22,7 +22,7 @@ from tests.flow.test_never_stuck import ended
 from tests.store.books import write
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.working import working
-from workers.agent import FunctionAgent
+from workers.agents.contract import FunctionAgent
 
 
 async def row_of(rig: Rig, id: str) -> dict[str, Any]:
@@ -96,7 +96,7 @@ async def test_a_photo_that_is_dropped_while_its_album_is_answered_is_in_no_answ
         photo = replace(an_inbound(f"photo {n}"), album="a1", received_at=now_ms() - 5000)
         ids.append((await accept(rig.pipe, photo)).id)
     if not discarded:
-        monkeypatch.setattr("shared.dropping.discard", _away)
+        monkeypatch.setattr("shared.operating.drop.discard", _away)
 
     async def drops(text: str) -> str:
         asked.append(text)

@@ -9,9 +9,9 @@ from shared.messages import Result, Turn
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig
-from workers.agent import answered
-from workers.crew import open_crew
-from workers.process import LANES, _worker, open_rooms
+from workers.agents.contract import answered
+from workers.process.parts import open_crew
+from workers.process.run import LANES, _worker, open_rooms
 
 
 class Counting:

@@ -13,21 +13,21 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from producers import follow
+from producers.api import events as follow
 from shared.messages import Destination
 from shared.pipeline import Pipeline, open_pipeline
+from shared.reading.trace import trace
 from shared.redis_servers import Server
 from shared.settings import Settings
 from shared.store import outbox
 from shared.store.database import Database, Step
-from shared.trace import trace
 from tests.support.door import API_KEY, Door, a_body, open_door, served, sse_events
 from tests.support.pipe import Rig, key_of
 from tests.support.proxy import Proxy
 from tests.support.servers import Databases
-from workers.agent import FunctionAgent
-from workers.crew import open_crew
+from workers.agents.contract import FunctionAgent
 from workers.delivery.deliver import deliver_parts
+from workers.process.parts import open_crew
 
 API_CHAT = key_of(platform="api")
 ELSEWHERE = ("webhook", "telegram", "local")  # platforms whose conversations are no business of an API key

@@ -13,7 +13,7 @@ from shared.pipeline import open_pipeline
 from shared.settings import CustomCommand, Memory, Settings
 from tests.store.books import ask
 from tests.support.pipe import Rig
-from workers.agent import Answer, answered
+from workers.agents.contract import Answer, answered
 from workers.commands import REGISTRY
 
 SEED = 20261117

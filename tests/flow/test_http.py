@@ -15,7 +15,7 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from producers.web import build_app
+from producers.server.app import build_app
 from shared import metrics
 from shared.embedded import child
 from shared.errors import ConfigurationError

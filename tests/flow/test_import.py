@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from producers.intake import accept
+from keyturn.importing.conversation import Conversation, Reader
+from keyturn.importing.hermes.home import HermesHome
+from keyturn.importing.nanobot.workspace import NanobotWorkspace
+from keyturn.importing.report import Report
+from keyturn.importing.write import move_in
 from shared.clock import now_ms
 from shared.codec import message_id
+from shared.door import accept
 from shared.errors import Unavailable
 from shared.messages import Inbound, Source
-from shared.moving.conversation import Conversation, Reader
-from shared.moving.export import export_all
-from shared.moving.hermes.home import HermesHome
-from shared.moving.nanobot.workspace import NanobotWorkspace
-from shared.moving.report import Report
-from shared.moving.write import move_in
 from shared.pipeline import Pipeline
+from shared.reading.export import export_all
 from shared.routing import Sharing
 from shared.store import Store
 from tests.flow.test_cli import Cli, cli, environment, lone_cli
@@ -29,7 +29,7 @@ from tests.store.books import contents
 from tests.support.legal import is_legal
 from tests.support.older import AT, Hermes, Nanobot, origin, said
 from tests.support.pipe import Rig
-from workers.agent import FunctionAgent
+from workers.agents.contract import FunctionAgent
 
 __all__ = ["cli", "environment", "lone_cli"]
 
@@ -183,7 +183,7 @@ async def test_a_conversation_begun_there_since_the_last_import_is_the_one_that_
 async def test_an_import_that_was_stopped_in_a_long_conversation_is_continued(
     pipe: Pipeline, rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.moving.write.AT_A_TIME", 2)
+    monkeypatch.setattr("keyturn.importing.write.AT_A_TIME", 2)
     nanobot = Nanobot(tmp_path / "workspace")
     nanobot.session("telegram:11", said("a", "b", "c", "d", "e"), metadata={"title": "Letters"})
     write, written = pipe.store.database.write, 0
@@ -329,8 +329,8 @@ async def test_what_was_imported_is_what_is_exported(pipe: Pipeline, tmp_path: P
 async def test_an_export_never_reads_more_than_a_page(
     pipe: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.moving.export.SESSIONS", 2)
-    monkeypatch.setattr("shared.moving.export.ROWS", 3)
+    monkeypatch.setattr("shared.reading.export.SESSIONS", 2)
+    monkeypatch.setattr("shared.reading.export.ROWS", 3)
     nanobot = Nanobot(tmp_path / "workspace")
     for n in range(5):
         nanobot.session(f"telegram:{n + 1}", said(*(f"{n} {m}" for m in range(2 * n))))

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from producers.intake import accept
+from keyturn.importing.conversation import Reader, session_id
+from keyturn.importing.hermes.home import HermesHome
+from keyturn.importing.memory import owner_named
+from keyturn.importing.nanobot.workspace import NanobotWorkspace
+from keyturn.importing.report import Report
+from keyturn.importing.write import move_in
 from shared.clock import now_ms
 from shared.codec import message_id
 from shared.context import marks
+from shared.door import accept
 from shared.messages import Inbound, Source
-from shared.moving.conversation import Reader, session_id
-from shared.moving.hermes.home import HermesHome
-from shared.moving.memory import owner_named
-from shared.moving.nanobot.workspace import NanobotWorkspace
-from shared.moving.report import Report
-from shared.moving.write import move_in
 from shared.pipeline import Pipeline
 from shared.routing import Sharing
 from shared.settings import Memory, Reset, Settings
@@ -29,7 +29,7 @@ from tests.flow.test_memory import Model
 from tests.store.books import write
 from tests.support.older import AT, Hermes, Nanobot, origin, said
 from tests.support.pipe import Rig
-from workers.watcher import Watcher
+from workers.upkeep.memory_watch import Watcher
 
 __all__ = ["cli", "environment", "lone_cli"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from producers.intake import accept
 from shared.clock import now_ms
+from shared.door import accept
 from shared.errors import Superseded
 from shared.messages import Inbound, Result, Turn
 from shared.pipeline import Pipeline, open_pipeline
@@ -19,9 +19,9 @@ from shared.store.change import Ending, Proof
 from shared.store.transcript import LATEST
 from tests.store.books import ask, write
 from tests.support.pipe import Rig, an_inbound, key_of
-from workers.agent import answered
-from workers.lifetime import ending
-from workers.turn import take_turns
+from workers.agents.contract import answered
+from workers.turn.lifetime import ending
+from workers.turn.take import take_turns
 
 HOUR_MS = 3_600_000
 

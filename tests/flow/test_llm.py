@@ -25,10 +25,10 @@ from shared.settings import Llm, Settings
 from tests.support import openai
 from tests.support.openai import KEY, MODEL, Provider, Trouble, open_provider
 from tests.support.pipe import Rig, key_of
-from workers.agent import answered, resolve
-from workers.agent.apart import Apart
-from workers.agent.llm import TOO_LONG_NOTICE, LlmAgent, Refused, TooLong, open_model
-from workers.agent.local import LocalAgent
+from workers.agents.contract import answered, resolve
+from workers.agents.isolated import Apart
+from workers.agents.llm import TOO_LONG_NOTICE, LlmAgent, Refused, TooLong, open_model
+from workers.agents.local import LocalAgent
 
 
 def config(provider: Provider, **changes: Any) -> Llm:
@@ -557,14 +557,12 @@ def test_a_provider_by_name_takes_the_key_of_the_settings(monkeypatch: pytest.Mo
 
 def test_nothing_of_it_is_imported_before_it_is_named() -> None:
     """Importing pydantic-ai costs seconds of CPU and 50 MB; a worker with another agent pays neither."""
-    look = (
-        "import sys, workers.process, workers.agent; workers.agent.resolve('echo'); print('pydantic_ai' in sys.modules)"
-    )
+    look = "import sys, workers.process.run, workers.agents.contract; workers.agents.contract.resolve('echo'); print('pydantic_ai' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", look], capture_output=True, check=True, timeout=120)
     assert ended.stdout.strip() == b"False"
 
 
 def test_without_pydantic_ai_the_error_says_what_to_install() -> None:
-    blocked = "import sys; sys.modules['pydantic_ai'] = None; import workers.agent.llm"
+    blocked = "import sys; sys.modules['pydantic_ai'] = None; import workers.agents.llm"
     ended = subprocess.run([sys.executable, "-c", blocked], capture_output=True, timeout=120, env=os.environ)
     assert b"ConfigurationError" in ended.stderr and b"keyturn[llm]" in ended.stderr

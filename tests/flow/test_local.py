@@ -26,7 +26,7 @@ socket.socket.connect_ex = lambda self, address: connect(self, address) or 0
 TURNS = """
 import asyncio, orjson, sys
 from shared.messages import Inbound, Source, Turn
-from workers.agent import resolve
+from workers.agents.contract import resolve
 
 async def main():
     agent = resolve("local")
@@ -69,7 +69,7 @@ def test_a_real_model_answers_offline_several_at_once(offline: dict[str, str], t
 def test_keyturn_chat_talks_with_the_local_model_offline(offline: dict[str, str], tmp_path: Path) -> None:
     """The whole pipeline in processes of its own: receiver, worker, housekeeper, Valkey, SQLite, and the model."""
     ended = subprocess.run(
-        [sys.executable, "-m", "shared.cli", "chat", "--agent", "local"],
+        [sys.executable, "-m", "keyturn.cli", "chat", "--agent", "local"],
         input=b"Say hello to a friend.\n",
         env=offline,
         cwd=tmp_path,

@@ -14,8 +14,8 @@ from shared.settings import Memory, Reset, Settings
 from tests.store.books import ask, write
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
-from workers.agent import Answer, FunctionAgent, answered, echo
-from workers.watcher import Watcher
+from workers.agents.contract import Answer, FunctionAgent, answered, echo
+from workers.upkeep.memory_watch import Watcher
 
 HOUR_MS = 3_600_000
 

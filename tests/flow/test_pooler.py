@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from shared.cli.doctor.database import check_database
-from shared.cli.doctor.finding import Level
+from keyturn.cli.doctor.database import check_database
+from keyturn.cli.doctor.finding import Level
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from shared.store import open_store

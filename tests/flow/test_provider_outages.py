@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from shared import keys
 from shared.clock import now_ms
-from shared.dropping import drop
+from shared.operating.drop import drop
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from tests.flow.test_llm import config
@@ -20,8 +20,8 @@ from tests.support import openai
 from tests.support.openai import Trouble, open_provider
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
-from workers.agent.llm import LlmAgent
-from workers.turn import AWAY
+from workers.agents.llm import LlmAgent
+from workers.turn.take import AWAY
 
 SOON = Trouble(429, "rate_limit_exceeded", headers={"retry-after-ms": "20"})
 BUSY_SOON = Trouble(503, "service_unavailable", headers={"retry-after-ms": "20"})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from producers.intake import accept
+from shared.door import accept
 from shared.errors import Unavailable
 from shared.messages import Inbound
 from shared.pipeline import open_pipeline

@@ -13,7 +13,7 @@ from shared.pipeline import TURNS, Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig
 from tests.support.working import working
-from workers.agent import answered
+from workers.agents.contract import answered
 
 WAIT_SECONDS = 60.0
 

@@ -28,7 +28,7 @@ from shared.settings import Settings
 from tests.flow.told import Told, answered, ended, until
 from tests.support.pipe import Rig, key_of
 from tests.support.servers import Databases
-from workers.housekeeper import Housekeeper
+from workers.upkeep.housekeeper import Housekeeper
 
 QUEUES = ["turns-0", "deliveries-0", "control-0"]
 DASHBOARD = """import sys; sys.argv = ["rq-dashboard", *sys.argv[1:]]; from rq_dashboard.cli import main; main()"""
@@ -289,7 +289,7 @@ async def test_forged_jobs_are_not_executed_but_refused_recorded_and_counted(
 
 
 async def test_rqs_own_command_line_starts_our_worker(rig: Rig, told: Told, client: Any, redis_url: str) -> None:
-    ours = ["-w", "workers.rq_worker.KeyturnWorker", "-S", "shared.codec.Serializer", "--url", redis_url]
+    ours = ["-w", "workers.process.rq_worker.KeyturnWorker", "-S", "shared.codec.Serializer", "--url", redis_url]
     worker = told.run("-c", "from rq.cli import main; main()", "worker", *ours, *QUEUES)
     name = await until_obeying(client, told)
     await until_answered(rig, told, "one", "two", "three")

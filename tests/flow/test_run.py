@@ -79,7 +79,7 @@ def test_killing_what_was_started_orphans_nothing(tmp_path: Path, up: subprocess
 
 
 def test_everything_is_compiled_although_python_may_not_write_it(tmp_path: Path, environment: dict[str, str]) -> None:
-    module = ROOT / "shared/cli/up.py"
+    module = ROOT / "keyturn/cli/up.py"
     compiled = Path(cache_from_source(str(module)))
     compiled.unlink(missing_ok=True)
     module.touch()  # changed, as by an update of the source

@@ -21,7 +21,7 @@ from shared.redis_servers import Server
 from shared.settings import Settings
 from tests.support.pipe import Rig, key_of
 from tests.support.working import keeping, working
-from workers.housekeeper import AT_ONCE
+from workers.upkeep.housekeeper import AT_ONCE
 
 MakeSettings = Callable[..., Settings]
 WAIT_SECONDS = 90

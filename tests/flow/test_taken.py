@@ -15,11 +15,11 @@ from shared.codec import Serializer
 from shared.messages import Part, Receipt
 from shared.pipeline import CONTROL, DELIVERIES, TURNS
 from tests.support.pipe import Rig
-from workers.crew import open_crew
 from workers.delivery import Idempotency
 from workers.delivery.deliver import Courier
-from workers.process import open_rooms
-from workers.rq_worker import KeyturnWorker
+from workers.process.parts import open_crew
+from workers.process.rq_worker import KeyturnWorker
+from workers.process.run import open_rooms
 
 
 class Collecting:

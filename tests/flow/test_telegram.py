@@ -18,18 +18,18 @@ import pytest
 import telegram
 from pydantic import SecretStr
 
-from producers.intake import accept
 from producers.telegram.bot_api import open_bot_api
-from producers.telegram.listener import FULL_NOTICE, Listener
+from producers.telegram.listen import FULL_NOTICE, Listener
 from producers.telegram.normalise import Bot, normalise
-from shared.cli.replay import replay
 from shared.clock import now_ms
 from shared.codec import message_id
 from shared.context.shared_thread import BACKFILL_HEAD, NEW_MESSAGE, Sender
+from shared.door import accept
 from shared.embedded import child
 from shared.errors import Unavailable
 from shared.failpoints import Injected
 from shared.messages import Entry, Inbound, Media, Reply, Result, Turn
+from shared.operating.replay import replay
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings, Telegram
 from shared.store.database import open_database
@@ -41,7 +41,7 @@ from tests.support.outage import PostgresOutage
 from tests.support.servers import Databases
 from tests.support.telegram import TOKEN, FakeTelegram, Refused, Trouble, open_telegram
 from tests.support.working import working
-from workers.agent import Agent, FunctionAgent, echo
+from workers.agents.contract import Agent, FunctionAgent, echo
 
 PAYLOADS = Path(__file__).parents[1] / "payloads/telegram"
 SECRET = "canary-hook-secret_1"
@@ -623,7 +623,7 @@ async def test_a_journal_that_fails_in_the_middle_of_a_batch_loses_and_doubles_n
             unconfirmed.append(fake.pending())
             raise Unavailable("the database is away")
 
-    monkeypatch.setattr("producers.intake.reach", fail_at_the_third)
+    monkeypatch.setattr("shared.door.reach", fail_at_the_third)
     batch = [said(str(n)) for n in range(5)]
     await fake.bring(*batch)
     async with listening(polled):
@@ -648,7 +648,7 @@ async def test_a_database_that_goes_away_in_the_middle_of_a_batch_loses_and_doub
         database = await open_database(outage.url)
         await database.migrate()
         await database.close()
-        monkeypatch.setattr("producers.intake.reach", stop_at_the_third)
+        monkeypatch.setattr("shared.door.reach", stop_at_the_third)
         batch = [said(str(n)) for n in range(5)]
         await fake.bring(*batch)
         settings = make_settings(telegram=block(fake), database_url=SecretStr(outage.url))
@@ -699,8 +699,8 @@ async def test_of_two_listeners_one_polls_and_the_other_takes_over(
 async def test_conflict_and_rate_limit_pause_the_polling_and_lose_nothing(
     polled: Pipeline, fake: FakeTelegram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("producers.telegram.listener.CONFLICT_PAUSE", 0.1)
-    monkeypatch.setattr("producers.telegram.listener.REFUSED_PAUSE", 0.1)
+    monkeypatch.setattr("producers.telegram.listen.CONFLICT_PAUSE", 0.1)
+    monkeypatch.setattr("producers.telegram.listen.REFUSED_PAUSE", 0.1)
     fake.polls.extend(
         [
             Refused(409, "Conflict: terminated by other getUpdates request"),
@@ -719,7 +719,7 @@ async def test_conflict_and_rate_limit_pause_the_polling_and_lose_nothing(
 async def test_while_a_webhook_is_set_polling_waits_and_leaves_the_webhook_alone(
     polled: Pipeline, fake: FakeTelegram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("producers.telegram.listener.CONFLICT_PAUSE", 0.1)
+    monkeypatch.setattr("producers.telegram.listen.CONFLICT_PAUSE", 0.1)
     fake.webhook = "https://elsewhere.example/"
     await fake.bring(said("a"))
     async with listening(polled):
@@ -771,7 +771,7 @@ async def test_a_chat_whose_mailbox_is_full_is_told_once_though_the_batch_comes_
         await fake.bring(said("refused"), said("other", SUPERGROUP))
         polls = len(fake.of("getUpdates"))
         with monkeypatch.context() as patch:
-            patch.setattr("producers.intake.reach", fail)
+            patch.setattr("shared.door.reach", fail)
             async with listening(pipe):  # it ends before the batch is confirmed
                 await fake.until(lambda fake: len(fake.of("getUpdates")) > polls + 2)
         assert fake.pending()
@@ -811,7 +811,7 @@ async def test_a_refusal_that_is_cut_short_is_repeated_and_told_once(
         if here == point and reached.count(point) == 1:
             raise Injected(point)
 
-    monkeypatch.setattr("producers.telegram.listener.reach", raise_once)
+    monkeypatch.setattr("producers.telegram.listen.reach", raise_once)
     async with open_pipeline(make_settings(telegram=block(fake), mailbox_limit=1)) as pipe:
         await fake.bring(said("first"), said("refused"), said("other", SUPERGROUP))
         async with listening(pipe):
@@ -915,7 +915,7 @@ async def test_keyturn_listen_and_work_are_all_it_takes(
     values = {"telegram__token": TOKEN, "telegram__api_url": fake.url, "telegram__allowed_users": ANN}
     told = Told(tmp_path, redis_url, database_url, **values)
     try:
-        listener = told.run("-m", "shared.cli", "listen", "telegram")
+        listener = told.run("-m", "keyturn.cli", "listen", "telegram")
         told.work()
         await fake.bring(said("now hello"))
         await fake.until(lambda fake: fake.texts(ANN) == ["done now hello"] and not fake.pending())
@@ -934,7 +934,7 @@ async def test_up_listens_when_there_is_a_token_and_no_webhook(fake: FakeTelegra
     for name in ("KEYTURN_REDIS_URL", "KEYTURN_DATABASE_URL"):
         del told._environment[name]  # `up` brings its own
     try:
-        up = told.run("-m", "shared.cli", "up", "--port", "0")
+        up = told.run("-m", "keyturn.cli", "up", "--port", "0")
         await fake.bring(said("now hello"))
         await fake.until(lambda fake: fake.texts(ANN) == ["done now hello"] and not fake.pending())
         up.send_signal(signal.SIGTERM)

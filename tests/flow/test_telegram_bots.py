@@ -13,7 +13,7 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from producers.telegram.listener import open_listener
+from producers.telegram.listen import open_listener
 from shared import settings
 from shared.errors import ConfigurationError
 from shared.pipeline import Pipeline, open_pipeline

@@ -13,10 +13,10 @@ from shared.settings import CustomCommand, Settings, Webhook, load
 from tests.flow.test_commands import Recorder
 from tests.flow.test_resume import say
 from tests.support.pipe import Rig
-from workers.agent import FunctionAgent, echo
+from workers.agents.contract import FunctionAgent, echo
 from workers.commands import REGISTRY, Answer, Call, Command, register
 from workers.commands.tiers import is_admin
-from workers.crew import open_crew
+from workers.process.parts import open_crew
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from shared.store.usage import Spent
 from tests.store.books import ask
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
-from workers import titles
-from workers.agent import Answer, answered
-from workers.runner import Runner
-from workers.titles import Titling, cleaned, first_words
-from workers.turn import take_turns
+from workers.agents.contract import Answer, answered
+from workers.side import titles
+from workers.side.titles import Titling, cleaned, first_words
+from workers.turn.parts import Runner
+from workers.turn.take import take_turns
 
 
 class Model:

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from producers.intake import accept
 from shared.clock import now_ms
 from shared.control import control_key
+from shared.door import accept
 from shared.errors import Permanent, Superseded
 from shared.lane.lane import Claim
 from shared.lane.operator import waiting_mail
@@ -18,9 +18,9 @@ from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from shared.store.change import Ending, Proof
 from tests.support.pipe import Rig, an_inbound, key_of
-from workers.agent import FunctionAgent
-from workers.opening import open_mail
-from workers.turn import NOTICE
+from workers.agents.contract import FunctionAgent
+from workers.turn.open import open_mail
+from workers.turn.take import NOTICE
 
 
 async def test_a_message_is_answered_and_its_key_leaves_nothing_in_redis(rig: Rig) -> None:

@@ -20,12 +20,12 @@ from tests.flow.test_never_stuck import ended
 from tests.store.books import ask
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.working import working
-from workers.agent import Answer
-from workers.budget import Budgets
-from workers.compress import PROMPT
-from workers.crew import open_crew
-from workers.runner import Runner
-from workers.turn import take_turns
+from workers.agents.contract import Answer
+from workers.process.parts import open_crew
+from workers.side.budget import Budgets
+from workers.side.compression import PROMPT
+from workers.turn.parts import Runner
+from workers.turn.take import take_turns
 
 TODAY = day_of(now_ms())
 ME = "webhook:u=u1"

@@ -19,7 +19,7 @@ from shared.settings import Settings
 from tests.flow.told import Told, answered, ended, until
 from tests.support.pipe import Rig, key_of
 from tests.support.servers import Databases
-from workers.housekeeper import Housekeeper
+from workers.upkeep.housekeeper import Housekeeper
 
 ANY_PASSWORD = "user default on nopass ~* &* +@all"  # so that the URL stays the same when the server starts again
 

@@ -70,7 +70,7 @@ class Told:
 
     def work(self, *arguments: str) -> subprocess.Popen[bytes]:
         """`keyturn work`."""
-        return self.run("-m", "shared.cli", "work", *arguments)
+        return self.run("-m", "keyturn.cli", "work", *arguments)
 
     def run(self, *arguments: str) -> subprocess.Popen[bytes]:
         """A Python process that ends with us."""

@@ -29,9 +29,9 @@ from shared.settings import Settings
 from tests.lane.keyspace import Held, Keyspace, look
 from tests.support.pipe import Rig, key_of
 from tests.support.servers import Databases
-from workers.crew import open_crew
-from workers.process import open_rooms
-from workers.rq_worker import KeyturnWorker
+from workers.process.parts import open_crew
+from workers.process.rq_worker import KeyturnWorker
+from workers.process.run import open_rooms
 
 KEY = key_of()
 QUEUE = keys.queue_name("turns", keys.partition(KEY, 2))

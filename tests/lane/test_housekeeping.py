@@ -16,9 +16,9 @@ from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig, key_of
 from tests.support.working import keeping, working
-from workers import housekeeper
-from workers.housekeeper import Housekeeper
-from workers.tidying import Tidying
+from workers.upkeep import housekeeper
+from workers.upkeep.housekeeper import Housekeeper
+from workers.upkeep.rq_leftovers import Tidying
 
 WAIT_SECONDS = 60
 LASTING = re.compile("rq:(queues|clean_registries.*|workers|workers:.+|worker:.+)")  # of workers that live

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from producers import leader
-from producers.leader import LEAD, RESIGN, Leader
+from shared import leader
+from shared.leader import LEAD, RESIGN, Leader
 from shared.pipeline import Pipeline
 from tests.lane import test_headers as headers
 

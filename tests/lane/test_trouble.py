@@ -14,7 +14,6 @@ import redis
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from producers.leader import Leader
 from shared import keys
 from shared.embedded import child, valkey
 from shared.errors import Unavailable
@@ -22,6 +21,7 @@ from shared.lane import Put
 from shared.lane.lease import ATTEMPT
 from shared.lane.operator import restless
 from shared.lane.session_lock import JOINED, SessionLock
+from shared.leader import Leader
 from shared.messages import Session
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
@@ -31,7 +31,7 @@ from tests.support.pipe import Rig, key_of
 from tests.support.servers import Databases
 from tests.support.valkeys import Valkeys
 from tests.support.working import keeping, working
-from workers.rq_worker import KeyturnWorker
+from workers.process.rq_worker import KeyturnWorker
 
 MakeSettings = Callable[..., Settings]
 WAIT_SECONDS = 60

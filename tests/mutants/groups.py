@@ -14,12 +14,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "shared/owner.py",
         "shared/control.py",
         "producers/**/*.py",
+        "shared/door.py",
+        "shared/leader.py",
         "workers/delivery/split.py",
         "workers/delivery/markup.py",
     ),
-    "lane": ("shared/lane/*.py", "shared/lane/*.lua", "shared/redis_servers.py", "producers/*.lua"),
+    "lane": ("shared/lane/*.py", "shared/lane/*.lua", "shared/redis_servers.py", "shared/*.lua"),
     "store": ("shared/store/*.py", "shared/store/sql/*.sql"),
-    "work": ("workers/*.py", "workers/agent/*.py", "workers/commands/*.py", "workers/delivery/*.py"),
+    "work": ("workers/*.py", "workers/*/*.py"),
 }
 
 

@@ -12,10 +12,10 @@ import httpx
 import uvicorn
 from structlog.testing import capture_logs
 
-from producers.antechamber import Antechamber
-from producers.bind import bind
-from producers.process import server_config
-from producers.web import build_app
+from producers.server.app import build_app
+from producers.server.bind import bind
+from producers.server.process import server_config
+from producers.server.unverified import Antechamber
 from shared.pipeline import Pipeline
 from tests.support.door import WAIT_SECONDS, Headers
 

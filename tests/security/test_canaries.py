@@ -47,7 +47,7 @@ class Deployment:
 
     def keyturn(self, *arguments: str) -> str:
         """What a command prints, on both its outputs."""
-        command = [sys.executable, "-m", "shared.cli", *arguments]
+        command = [sys.executable, "-m", "keyturn.cli", *arguments]
         ended = subprocess.run(command, cwd=self.directory, env=self.environment, capture_output=True, timeout=120)
         return (ended.stdout + ended.stderr).decode()
 
@@ -74,7 +74,7 @@ def deployed(directory: Path, secrets: dict[str, str], **settings: str) -> Itera
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     environment |= {"PYTHONPATH": str(ROOT)}
     environment |= {f"KEYTURN_{name.upper()}": value for name, value in values.items()}
-    command = [sys.executable, "-m", "shared.cli", "up", "--port", "0"]
+    command = [sys.executable, "-m", "keyturn.cli", "up", "--port", "0"]
     with (directory / "out").open("wb") as out, (directory / "err").open("wb") as err:
         process = child.start(command, cwd=directory, env=environment, stdout=out, stderr=err)
     try:
@@ -228,7 +228,7 @@ def test_settings_that_do_not_work_are_told_without_their_values(
         command = "work" if command == "receive" else command
     arguments = [command, *(["--port", "0"] if command == "receive" else [])]
     process = child.start(
-        [sys.executable, "-m", "shared.cli", *arguments],
+        [sys.executable, "-m", "keyturn.cli", *arguments],
         dies_by=signal.SIGKILL,
         cwd=tmp_path,
         env=environment,

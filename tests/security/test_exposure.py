@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from shared.cli.doctor.exposure import check_exposure, is_here, readable_files
+from keyturn.cli.doctor.exposure import check_exposure, is_here, readable_files
 from shared.settings import Settings, Webhook
 from tests.conftest import WEBHOOK_SECRET
 

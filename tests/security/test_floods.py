@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from producers.intake import accept
+from shared.door import accept
 from shared.errors import MailboxFull
 from shared.pipeline import open_pipeline
 from shared.settings import Settings

@@ -28,7 +28,7 @@ from shared.settings import Settings
 from tests.flow.told import Told, answered, until
 from tests.security.test_callback import answering, listening
 from tests.support.pipe import Rig, key_of
-from workers.housekeeper import Housekeeper
+from workers.upkeep.housekeeper import Housekeeper
 
 TIMES = {"lease_seconds": 1.0, "heartbeat_seconds": 0.3, "sweep_seconds": 0.2, "backoff_seconds": 0.05}
 
@@ -97,7 +97,7 @@ async def test_pickles_anywhere_in_redis_are_never_unpickled_and_stop_nobody(
         client.zadd("rq:wip:turns-0", {bomb: 1, f"{job}:x": 1})
         client.sadd("rq:workers", bomb, f"rq:worker:evil{n}")
         client.hset(f"rq:worker:evil{n}", mapping={"current_job": bomb, "queues": bomb, "last_heartbeat": bomb})
-    workers = [told.work(), told.run("-m", "shared.cli", "housekeep")]
+    workers = [told.work(), told.run("-m", "keyturn.cli", "housekeep")]
     name = await _worker_name(client, told)
     for bomb in bombs(canary):
         client.publish(f"rq:pubsub:{name}", bomb)
@@ -122,7 +122,7 @@ async def test_names_of_another_kind_are_cleared_and_their_keys_go_on(rig: Rig, 
         client.zadd(keys.due("turns"), {key_of(kind): 1})
     accepted += [await rig.accept("now-innocent", chat="innocent")]
     told.work()
-    told.run("-m", "shared.cli", "housekeep")
+    told.run("-m", "keyturn.cli", "housekeep")
     await answered(rig.pipe, [a.id for a in accepted], told)
     assert await rig.transcript(key_of("mail")) == ["now-mail", "done now-mail"]
 
@@ -137,7 +137,7 @@ async def test_mail_that_does_not_follow_in_the_journals_count_is_not_answered(
     forged["inbound"] |= {"id": "in_" + "0" * 30, "text": "now-forged"}
     client.zadd(keys.mail("turns", key_of()), {orjson.dumps(forged): 7})
     told.work()
-    told.run("-m", "shared.cli", "housekeep")
+    told.run("-m", "keyturn.cli", "housekeep")
     await answered(rig.pipe, [accepted.id], told)
     after = await rig.accept("now-after")
     await answered(rig.pipe, [after.id], told)
@@ -192,7 +192,7 @@ async def test_the_least_rights_on_the_page_are_enough(
             with pytest.raises(redis.exceptions.NoPermissionError):
                 least.execute_command(*command)
         worker = told.work()
-        told.run("-m", "shared.cli", "housekeep")
+        told.run("-m", "keyturn.cli", "housekeep")
         own = rig.pipe.settings.model_copy(update={"redis_url": SecretStr(url)})
         async with open_pipeline(own) as pipe:
             accepted = [await Rig(pipe).accept(f"now-{n}", chat=f"c{n}") for n in range(5)]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from producers import http
+from producers.server import http
 from tests.support.door import Door, a_body, signed
 
 InThread = Callable[[Callable[[Any], None]], Coroutine[Any, Any, None]]

@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.applications import Starlette
 
-from producers.web import build_app
+from producers.server.app import build_app
 from shared.embedded import child
 from shared.pipeline import Pipeline
 from shared.settings import Settings

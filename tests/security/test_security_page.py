@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from producers import antechamber, connection, http
+from producers.server import connection, http
+from producers.server import unverified as antechamber
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text()

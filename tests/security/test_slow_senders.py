@@ -8,8 +8,9 @@ from functools import partial
 
 import pytest
 
-from producers import antechamber, connection, http
-from producers.antechamber import neighbourhood
+from producers.server import connection, http
+from producers.server import unverified as antechamber
+from producers.server.unverified import neighbourhood
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.security.receiver import ELSEWHERE, HERE, Line, Receiver, receiving, request_head, status_of
@@ -200,7 +201,7 @@ async def test_resting_connections_of_one_address_push_out_each_other_and_nobody
 async def test_resting_connections_in_all_give_way_to_new_ones(
     pipe: Pipeline, no_deadlines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("producers.process.Resting", partial(connection.Resting, 8))
+    monkeypatch.setattr("producers.server.process.Resting", partial(connection.Resting, 8))
     async with receiving(pipe) as receiver:
         idle = [await receiver.dial(f"127.0.0.{n + 10}") for n in range(8)]
         await lets_others_in(receiver)

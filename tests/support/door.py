@@ -19,8 +19,8 @@ import uvicorn
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from producers.bind import bind
-from producers.web import build_app
+from producers.server.app import build_app
+from producers.server.bind import bind
 from shared import signing
 from shared.pipeline import Pipeline
 from tests.conftest import WEBHOOK_SECRET

@@ -1,7 +1,7 @@
 """A warm process that forks Keyturn processes on command, so that starting one costs milliseconds instead of half a second.
 
 It has imported everything and has neither event loop nor threads; what it forks runs the same command line as
-`python -m shared.cli ROLE …`. Requests and answers are JSON lines on one socket:
+`python -m keyturn.cli ROLE …`. Requests and answers are JSON lines on one socket:
 {"role", "args", "log", "clock", "environment", "tag"} -> {"tag", "pid"}; {"ended": pid, "status", "cpu_seconds"} when a child ends, and
 {"stopped": pid} when it stands still. `clock` is a file with a number of seconds by which the child's wall clock is wrong; it may
 change at any time.
@@ -37,14 +37,14 @@ WARM = (
     "uvicorn.loops.uvloop",
     "uvicorn.protocols.http.httptools_impl",
     "uvloop",
-    "producers.process",
-    "shared.cli.app",
+    "producers.server.process",
+    "keyturn.cli.app",
     "shared.store.postgres",
     "shared.store.sqlite",
     "workers.delivery.followed",
     "workers.delivery.webhook",
-    "workers.housekeeper",
-    "workers.process",
+    "workers.upkeep.housekeeper",
+    "workers.process.run",
     "tests.support.scripted",
 )
 
@@ -114,7 +114,7 @@ def _become(request: dict[str, Any]) -> None:
         os.environ.update(request["environment"])
         _set_wall_clock(request["clock"])
         sys.argv = ["keyturn", request["role"], *request["args"]]
-        from shared.cli import main as keyturn
+        from keyturn.cli import main as keyturn
 
         keyturn()
         code = 0

@@ -113,4 +113,4 @@ def start_process(settings: Settings, *arguments: str, **options: Any) -> subpro
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KEYTURN_")}
     environment |= {f"KEYTURN_{name}": value for name, value in ours.items()}
-    return child.start([sys.executable, "-m", "shared.cli", *arguments], env=environment, **options)
+    return child.start([sys.executable, "-m", "keyturn.cli", *arguments], env=environment, **options)

@@ -8,20 +8,20 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from producers.intake import Acceptance, accept
 from shared import keys
 from shared.clock import now_ms
 from shared.codec import message_id
 from shared.control import control_key
+from shared.door import Acceptance, accept
 from shared.lane import Lane, Lease
 from shared.lane.lane import Claim
 from shared.lane.wake import popped_key, queue_key
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
-from workers.agent import Agent, asks, resolve, wants_context
-from workers.context import Briefing
-from workers.runner import Runner
-from workers.turn import take_turns
+from workers.agents.contract import Agent, asks, resolve, wants_context
+from workers.side.context import Briefing
+from workers.turn.parts import Runner
+from workers.turn.take import take_turns
 
 _numbers = count(1)
 

@@ -17,7 +17,7 @@ KEYTURN = (
     sys.executable,
     "-P",
     "-m",
-    "shared.cli",
+    "keyturn.cli",
 )  # like the installed command, it imports nothing from where it runs
 PATIENCE_SECONDS = 120.0  # longer than any machine is slow
 

@@ -121,7 +121,7 @@ class ScriptedAgent:
 
 def _worker() -> int:
     """The worker process that this turn dies with: this one, or the one that started the nursery that forked it."""
-    if not sys.argv[0].endswith("workers/agent/nursery.py"):
+    if not sys.argv[0].endswith("workers/agents/fork_server.py"):
         return os.getpid()
     return int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
 

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from producers.bind import bind
+from producers.server.bind import bind
 from tests.support.telegram_html import parse_html, units
 
 TOKEN = "99:AAcanary-7f3a9c_secret"

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from shared.pipeline import Pipeline
-from workers.agent import Agent, resolve
-from workers.crew import open_crew
-from workers.housekeeper import Housekeeper
-from workers.process import LANES, _worker, open_rooms
+from workers.agents.contract import Agent, resolve
+from workers.process.parts import open_crew
+from workers.process.run import LANES, _worker, open_rooms
+from workers.upkeep.housekeeper import Housekeeper
 
 
 @asynccontextmanager

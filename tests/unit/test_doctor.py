@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.cli.doctor.configuration import disk_space, rq_version
-from shared.cli.doctor.database import journal_mode, postgres_findings, schema, sqlite_version
-from shared.cli.doctor.finding import Level, redacted, said
-from shared.cli.doctor.processes import Worker, housekeeper_finding, worker_findings
-from shared.cli.doctor.servers import clock, server_findings
+from keyturn.cli.doctor.configuration import disk_space, rq_version
+from keyturn.cli.doctor.database import journal_mode, postgres_findings, schema, sqlite_version
+from keyturn.cli.doctor.finding import Level, redacted, said
+from keyturn.cli.doctor.processes import Worker, housekeeper_finding, worker_findings
+from keyturn.cli.doctor.servers import clock, server_findings
 
 SOUND = {
     "redis_version": "7.2.4",

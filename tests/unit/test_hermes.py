@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from keyturn.importing.conversation import Conversation, Skipped, Used
+from keyturn.importing.hermes.home import HermesHome
 from shared.context import marks
 from shared.context.memory import NOTE_LIMIT
 from shared.errors import Malformed
-from shared.moving.conversation import Conversation, Skipped, Used
-from shared.moving.hermes.home import HermesHome
 from shared.owner import owner_of
 from shared.routing import Sharing
 from tests.support.legal import is_legal

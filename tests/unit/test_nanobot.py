@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from keyturn.importing.conversation import Conversation, Skipped
+from keyturn.importing.nanobot.workspace import NanobotWorkspace, read_file
+from keyturn.importing.rows import BLOCKS_LIMIT
 from shared.context import marks
 from shared.errors import Malformed
-from shared.moving.conversation import Conversation, Skipped
-from shared.moving.nanobot.workspace import NanobotWorkspace, read_file
-from shared.moving.rows import BLOCKS_LIMIT
 from shared.routing import Sharing
 from tests.support.older import Nanobot, said
 

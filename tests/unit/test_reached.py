@@ -17,7 +17,7 @@ Name = tuple[str, str]  # a module of the package, and what it defines
 
 def product() -> list[Path]:
     """Every module that is shipped, the package itself aside."""
-    files = (path for top in ("producers", "workers", "shared") for path in (ROOT / top).rglob("*.py"))
+    files = (path for top in ("producers", "workers", "shared", "keyturn") for path in (ROOT / top).rglob("*.py"))
     return [path for path in files if not path.is_relative_to(FOLDER)]
 
 

@@ -11,8 +11,8 @@ from shared.pipeline import Pipeline
 from shared.store import Store
 from shared.store.change import NO_CHANGE, Change
 from shared.value import value
-from workers.agent import Asks
-from workers.budget import Budgets
+from workers.agents.contract import Asks
+from workers.side.budget import Budgets
 
 
 @value

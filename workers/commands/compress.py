@@ -6,11 +6,11 @@ import asyncio
 import re
 
 from shared.errors import PipelineError, Unavailable
-from workers import compress as compressing
-from workers.agent import wants_context
-from workers.aside import OverBudget
+from workers.agents.contract import wants_context
 from workers.commands import Answer, Call, Command, register
-from workers.context import MODEL
+from workers.side import compression as compressing
+from workers.side.context import MODEL
+from workers.side.questions import OverBudget
 
 _HERE = re.compile(r"here(?:\s+(\d{1,4}))?", re.IGNORECASE)
 

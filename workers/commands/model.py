@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared.session_key import agent_of
 from shared.store.change import Change
 from workers.commands import Answer, Call, Command, register
-from workers.context import MODEL
+from workers.side.context import MODEL
 
 _BACK = ("default", "reset")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared.store.change import Change
 from workers.commands import Answer, Call, Command, register
-from workers.context import home_fact, homes
+from workers.side.context import home_fact, homes
 
 
 async def platforms(call: Call) -> Answer:

@@ -13,7 +13,7 @@ from shared.store.owned import Listed
 from workers.commands import Answer, Call, Command, number, register
 from workers.commands.lifetime import cleaned, refused
 from workers.commands.tiers import is_admin
-from workers.lifetime import RESUMED
+from workers.turn.lifetime import RESUMED
 
 LISTED = 10
 FOUND = 50

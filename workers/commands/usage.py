@@ -6,8 +6,8 @@ from shared.clock import now_ms
 from shared.owner import owner_of
 from shared.session_key import SessionKey
 from shared.store.usage import Spent
-from workers.budget import day_at
 from workers.commands import Answer, Call, Command, register
+from workers.side.budget import day_at
 
 
 async def usage(call: Call) -> Answer:

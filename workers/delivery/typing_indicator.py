@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from shared.messages import Result, Source, Turn
-from workers.agent import Agent
+from workers.agents.contract import Agent
 from workers.delivery import Sender
 
 FIRST_AFTER_SECONDS = 0.3  # an answer that takes no longer needs no announcement

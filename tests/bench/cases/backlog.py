@@ -7,7 +7,7 @@ import time
 
 import uvloop
 
-from producers.intake import accept
+from shared.door import accept
 from shared.pipeline import open_pipeline
 from tests.bench.board import Sample, Variant
 from tests.bench.drain import Progress

@@ -22,7 +22,7 @@ from tests.bench.keyturn import SECRET, Deployment
 from tests.bench.processes import Measured
 from tests.bench.sizes import Sizes
 
-KEYTURN = (sys.executable, "-m", "shared.cli")
+KEYTURN = (sys.executable, "-m", "keyturn.cli")
 CHATS = 500
 WARM_UP = 20  # messages
 LAST_SECONDS = 30.0  # for replies that are still on their way

@@ -1,0 +1,157 @@
+"""The commands, one function each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from keyturn.cli import conversations, dead, lanes, messages
+from keyturn.cli import importing as moving
+from keyturn.cli.doctor import doctor
+from keyturn.cli.down import down
+from keyturn.cli.spending import usage
+from shared import VERSION, settings
+from shared.embedded import running
+from shared.errors import ConfigurationError
+
+app = typer.Typer(
+    name="keyturn",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Runs chat agents for many conversations: one turn at a time per key, in order, nothing lost.",
+)
+
+Host = Annotated[str, typer.Option(help="Address to listen on.")]
+Port = Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")]
+AgentName = Annotated[str | None, typer.Option(help="echo, llm, local or module:object. Overrides KEYTURN_AGENT.")]
+
+
+def load(**overrides: Any) -> settings.Settings:
+    """Settings for a command that joins a running deployment."""
+    return running.joined(settings.load(**{name: value for name, value in overrides.items() if value is not None}))
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        typer.echo(VERSION)
+        raise typer.Exit
+
+
+@app.command()
+def up(
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    agent: AgentName = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes. Overrides KEYTURN_WORKERS.")] = None,
+) -> None:
+    """Everything on this machine: Valkey and SQLite under .keyturn/, receiver, workers, housekeeper. Ctrl-C drains."""
+    from keyturn.cli.up import Up
+
+    overrides = {name: value for name, value in {"agent": agent, "workers": workers}.items() if value is not None}
+    Up(settings.load(**overrides), host, port).run()
+
+
+@app.command()
+def chat(
+    message: Annotated[str | None, typer.Option("--message", "-m", help="Ask only this, print the answer.")] = None,
+    name: Annotated[str, typer.Option(help="Which conversation.")] = "terminal",
+    agent: AgentName = None,
+) -> None:
+    """Talk to the agent in this terminal, through the real pipeline. Starts an `up` if none runs in this directory."""
+    from keyturn.cli.chat import chat as run
+
+    run(settings.load(**({"agent": agent} if agent else {})), name, message)
+
+
+@app.command()
+def receive(host: Host = "127.0.0.1", port: Port = 8080) -> None:
+    """A receiver: webhooks and the HTTP API."""
+    from producers.server.process import receive as run
+
+    run(load(), host, port, lambda url: typer.echo(f"ready {url}"))
+
+
+@app.command()
+def listen(platform: Annotated[str, typer.Argument(help="telegram.")]) -> None:
+    """A listener: holds the connection to a platform that is not told by webhook. Of several, one listens."""
+    from producers.listening import listen as run
+
+    run(load(), platform)
+
+
+@app.command()
+def work(
+    only: Annotated[str | None, typer.Option(help="turns (control messages included), deliveries or control.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Turns at once; with --only deliveries, chats at once.")
+    ] = None,
+    agent: AgentName = None,
+) -> None:
+    """A worker: runs turns and deliveries. Start as many as there are cores."""
+    from shared.pipeline import CONTROL, DELIVERIES, TURNS
+    from workers.process.run import LANES
+    from workers.process.run import work as run
+
+    if only is not None and only not in LANES:
+        raise typer.BadParameter(f"--only takes {' or '.join(LANES)}")
+    lanes = {None: LANES, TURNS: (TURNS, CONTROL)}.get(only, (only or "",))  # who runs turns hears what is said of them
+    what = "delivery_concurrency" if only == DELIVERIES else "concurrency"
+    run(load(**{what: concurrency}, agent=agent), lanes)
+
+
+@app.command()
+def housekeep() -> None:
+    """A housekeeper: wakes what should be awake. Two are enough for any deployment."""
+    import uvloop
+
+    from shared import log
+    from shared.pipeline import open_pipeline
+    from shared.store.schema import require_schema
+    from workers.process.run import stop_on_signals
+    from workers.upkeep.housekeeper import Housekeeper
+
+    config = load()
+    log.setup_for(config, "housekeep")
+
+    async def keep() -> None:
+        async with open_pipeline(config) as pipe:
+            await require_schema(pipe.store.database)
+            await Housekeeper(pipe).run(stop_on_signals())
+
+    uvloop.run(keep())
+
+
+@app.command()
+def migrate(dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False) -> None:
+    """Bring the database's schema up to date. Workers of the version before go on working."""
+    from keyturn.cli import deployment
+    from shared import log
+
+    config = load()
+    log.setup("error", "migrate", config.secret_values())
+    names = asyncio.run(deployment.migrate(config, dry_run=dry_run))
+    typer.echo("\n".join(names) if names else "up to date")
+
+
+app.add_typer(messages.app, name="messages")
+app.add_typer(lanes.app, name="keys")
+app.add_typer(dead.app, name="dead")
+app.add_typer(conversations.app, name="sessions")
+app.add_typer(moving.app, name="import")
+app.command()(down)
+app.command()(doctor)
+app.command()(usage)
+
+
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(context: typer.Context) -> None:
+    """Measure this machine: Keyturn beside other queues. Takes --quick, --only CASE, --json FILE, --chart FILE."""
+    try:
+        from tests.bench.__main__ import main
+    except ModuleNotFoundError:
+        text = "the benchmark is not part of the installed package: use ./run bench in a checkout of the source"
+        raise ConfigurationError(text) from None
+    raise typer.Exit(main(context.args))

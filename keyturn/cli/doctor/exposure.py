@@ -1,0 +1,50 @@
+"""What others on this machine, or on the way to another, could read."""
+
+from __future__ import annotations
+
+import ipaddress
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from keyturn.cli.doctor.finding import Finding, ok, redacted, warn
+from shared.settings import Settings
+
+SETTINGS_FILES = (Path(".env"), Path("keyturn.toml"))
+
+
+def check_exposure(settings: Settings) -> Iterator[Finding]:
+    yield from readable_files((*SETTINGS_FILES, settings.data_dir))
+    urls = settings.redis_url.get_secret_value().split(",") if settings.redis_url is not None else ()
+    for url in map(str.strip, urls):
+        if url.startswith("redis://") and not is_here(url):
+            yield warn(f"redis {redacted(url)}", "everything travels in the clear", "use rediss:// (TLS)")
+    callback = settings.webhook.callback_url or ""
+    if callback.startswith("http://") and not is_here(callback):
+        yield warn("callback", "replies travel in the clear", "use an https:// address")
+
+
+def readable_files(paths: Iterable[Path]) -> Iterator[Finding]:
+    """Files that hold secrets or conversations should be for their owner alone."""
+    open_to_others = []
+    for path in paths:
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+        except OSError:
+            continue  # not there
+        if mode & 0o077:
+            open_to_others.append(f"{path} ({mode:04o})")
+    if open_to_others:
+        yield warn("files", f"other users may enter: {', '.join(open_to_others)}", "chmod go= on them")
+    else:
+        yield ok("files", "settings and data are for their owner alone")
+
+
+def is_here(url: str) -> bool:
+    """Whether a URL stays on this machine."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host in ("", "localhost") or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

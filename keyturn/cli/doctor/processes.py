@@ -1,0 +1,125 @@
+"""Who is at work: live workers for every queue, and signs of a housekeeper."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import redis
+
+from keyturn.cli.doctor.finding import Finding, fail, ok, redacted, warn
+from shared import keys
+from shared.errors import PipelineError
+from shared.lane.wake import queue_key
+from shared.pipeline import CONTROL, DELIVERIES, TURNS, open_pipeline
+from shared.redis_servers import Server, Servers
+from shared.settings import Settings
+from shared.value import value
+
+LANES = (TURNS, DELIVERIES, CONTROL)
+ANSWER_SECONDS = 5.0
+SILENT_SECONDS = 30.0  # workers report every second
+OVERDUE_SECONDS = 5.0  # a housekeeper looks twice a second
+AT_MOST = 500
+
+
+@value
+class Worker:
+    """A worker as RQ has it."""
+
+    name: str
+    queues: frozenset[str]
+    silent_seconds: float
+
+
+async def check_processes(servers: Servers, server: Server) -> list[Finding]:
+    """What this server knows of those who should serve it."""
+    place = redacted(server.url)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            workers = await _workers(server)
+            depths = await _depths(server, servers.partitions_of(server))
+            overdue = await _overdue(server)
+    except (redis.RedisError, OSError, TimeoutError, ValueError) as error:
+        return [fail(f"workers {place}", f"cannot be read: {type(error).__name__}", "look at this server's log")]
+    return [*worker_findings(place, workers, depths), housekeeper_finding(place, overdue)]
+
+
+def worker_findings(place: str, workers: Sequence[Worker], depths: dict[str, int]) -> Iterable[Finding]:
+    """`depths` names every queue that this server should have, with the wakes waiting in it."""
+    name = f"workers {place}"
+    alive = [worker for worker in workers if worker.silent_seconds <= SILENT_SECONDS]
+    served = frozenset[str]().union(*(worker.queues for worker in alive))
+    if foreign := sorted(_ours(served) - set(depths)):
+        fix = "give every process the same KEYTURN_PARTITIONS and the same KEYTURN_REDIS_URL, in any order"
+        yield fail(name, f"serve queues that these settings do not have: {', '.join(foreign[:8])}", fix)
+    unserved = sorted(set(depths) - served)
+    if not unserved:
+        yield ok(name, f"{len(alive)} alive, every queue is served")
+    else:
+        waiting = sum(depths[queue] for queue in unserved)
+        who = "no worker is alive" if not alive else f"{len(alive)} alive, but nobody serves {', '.join(unserved[:8])}"
+        fix = "start `keyturn work`, without --only or once for each lane"
+        yield (fail if waiting else warn)(name, f"{who}; {waiting} wakes are waiting there", fix)
+    if len(alive) < len(workers):
+        fix = "nothing, if they were killed: RQ forgets them within minutes"
+        yield warn(name, f"{len(workers) - len(alive)} have been silent for {SILENT_SECONDS:.0f} s", fix)
+
+
+def housekeeper_finding(place: str, overdue: int) -> Finding:
+    """Nobody registers a housekeeper: what it leaves undone shows."""
+    name = f"housekeeper {place}"
+    if overdue:
+        detail = f"{overdue} keys have been due for more than {OVERDUE_SECONDS:.0f} s"
+        return fail(name, detail, "start `keyturn housekeep`; two are enough for any deployment")
+    return ok(name, "nothing is overdue")
+
+
+async def check_backlog(settings: Settings) -> Finding:
+    """What waits. Mail that the journal has and Redis does not is the housekeeper's to wake."""
+    patience_ms = int((settings.sweep_seconds + OVERDUE_SECONDS) * 1000)
+    try:
+        async with open_pipeline(settings) as pipe:
+            waiting = await pipe.store.journal.waiting_keys(after="", older_than_ms=patience_ms, limit=AT_MOST)
+            asleep = sum([(await pipe.lane_of(key).awake([key])).count(False) for key in waiting])
+            backlog = await pipe.store.backlog()
+    except (PipelineError, redis.RedisError, OSError) as error:
+        return fail("backlog", f"cannot be read: {type(error).__name__}", "see the checks above")
+    if asleep:
+        return fail(
+            "backlog", f"{asleep} keys wait in the journal and Redis has lost them", "start `keyturn housekeep`"
+        )
+    counts = f"{backlog['inbound_waiting']} messages and {backlog['outbox_waiting']} replies waiting"
+    if backlog["dead_open"]:
+        return warn("backlog", f"{counts}, {backlog['dead_open']} dead letters open", "see `keyturn dead list`")
+    return ok("backlog", f"{counts}, no dead letters open")
+
+
+async def _workers(server: Server) -> list[Worker]:
+    names: Any = await server.client.smembers("rq:workers")
+    workers = []
+    for name in sorted(names):
+        fields: Any = await server.client.hmget(name, ["last_heartbeat", "queues"])
+        if fields[0] is None:
+            continue  # gone, and RQ has not noticed yet
+        beat = datetime.fromisoformat(fields[0].decode().replace("Z", "+00:00"))
+        silent = (datetime.now(UTC) - beat).total_seconds()
+        workers.append(Worker(name.decode(), frozenset((fields[1] or b"").decode().split(",")), silent))
+    return workers
+
+
+async def _depths(server: Server, partitions: Iterable[int]) -> dict[str, int]:
+    queues = [keys.queue_name(lane, partition) for lane in LANES for partition in partitions]
+    return {queue: int(await server.client.llen(queue_key(queue))) for queue in queues}
+
+
+async def _overdue(server: Server) -> int:
+    seconds, _ = await server.client.time()
+    latest = int((seconds - OVERDUE_SECONDS) * 1000)
+    return sum([int(await server.client.zcount(keys.due(lane), "-inf", latest)) for lane in LANES])
+
+
+def _ours(queues: Iterable[str]) -> set[str]:
+    return {queue for queue in queues if queue.rpartition("-")[0] in LANES}

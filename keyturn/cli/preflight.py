@@ -1,0 +1,52 @@
+"""What `keyturn up` looks at before it starts anything, so that a wrong setting ends it at once, in one sentence."""
+
+from __future__ import annotations
+
+import redis
+
+from keyturn.cli.deployment import check_urls
+from keyturn.cli.doctor.finding import redacted, said
+from producers.server.bind import bind
+from shared import signing
+from shared.errors import ConfigurationError, Unavailable
+from shared.settings import Settings
+
+ANSWER_SECONDS = 3
+
+
+def check_before_start(settings: Settings, host: str, port: int) -> None:
+    """ConfigurationError for what can never work, Unavailable for a server that does not answer now."""
+    bind(host, port).close()
+    for secret in settings.webhook.secrets:
+        signing.decode_secret(secret)
+    if settings.redis_url is not None:
+        check_urls(settings)
+        for url in settings.redis_urls():
+            _check_redis(url)
+    if settings.database.startswith(("postgresql:", "postgres:")):
+        _check_postgres(settings.database)
+    elif not settings.database.startswith("sqlite:///"):
+        raise ConfigurationError("DATABASE_URL must begin with sqlite:/// or postgresql://")
+
+
+def _check_redis(url: str) -> None:
+    try:
+        with redis.Redis.from_url(
+            url, socket_timeout=ANSWER_SECONDS, socket_connect_timeout=ANSWER_SECONDS, retry=None
+        ) as client:
+            client.ping()
+    except (redis.RedisError, OSError) as error:
+        text = f"REDIS_URL: {redacted(url)} does not answer ({said(error, url)}): start it, or correct the URL"
+        raise Unavailable(text) from None
+
+
+def _check_postgres(url: str) -> None:
+    import psycopg  # a tenth of a second that a start on SQLite need not take
+
+    try:
+        psycopg.connect(url, connect_timeout=ANSWER_SECONDS).close()
+    except psycopg.ProgrammingError:
+        raise ConfigurationError("DATABASE_URL cannot be read; escape special characters in it") from None
+    except psycopg.Error as error:
+        text = f"DATABASE_URL: {redacted(url)} does not answer ({said(error, url)}): start it, or correct the URL"
+        raise Unavailable(text) from None

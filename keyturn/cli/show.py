@@ -1,0 +1,118 @@
+"""How commands print: tables for a person, the same without colours or cut-off ids for a pipe, JSON for a program.
+
+What strangers wrote is shown as text: a control character in it moves no cursor and hides nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from shared.clock import iso
+
+PIPE_WIDTH = 100_000  # nobody has to fold a line that a program reads
+_UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (bidi, zero width), lone surrogates, line separators
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Limit = Annotated[int, typer.Option(min=1, max=100_000, help="At most this many.")]
+
+
+def readable(text: str) -> str:
+    """Refuses an argument that no store could keep, before one is asked."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter("not valid UTF-8") from None
+    return text
+
+
+def maybe_readable(text: str | None) -> str | None:
+    return None if text is None else readable(text)
+
+
+def plain(value: object, *, lines: bool = False) -> str:
+    """A value as text that a terminal only prints. With `lines`, line breaks stay."""
+    if value is None:
+        return "-"
+    text = str(value)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        char
+        if unicodedata.category(char) not in _UNSAFE or (lines and char == "\n")
+        else " "
+        if char in "\n\t"
+        else "\N{REPLACEMENT CHARACTER}"
+        for char in text
+    )
+
+
+def time(ms: int | None) -> str | None:
+    return iso(ms) if ms is not None else None
+
+
+def as_json(value: Any) -> None:
+    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
+    """Rows under their columns, or a sentence when there are none. Where they do not fit, a block of lines for each."""
+    if not rows:
+        typer.echo(empty)
+        return
+    console = _console()
+    grid = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
+    for column in columns:
+        grid.add_column(column, overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(plain(cell)) for cell in row))
+    if Measurement.get(console, console.options.update(max_width=PIPE_WIDTH), grid).maximum <= console.width:
+        _print(console, grid)
+        return
+    for n, row in enumerate(rows):
+        if n:
+            typer.echo()
+        record({column or "-": cell for column, cell in zip(columns, row, strict=True)})
+
+
+def record(fields: Mapping[str, object]) -> None:
+    """One thing, a line for each field."""
+    console = _console()
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    for name, value in fields.items():
+        grid.add_row(Text(name), Text(plain(value)))
+    _print(console, grid)
+
+
+def passage(title: str, text: str) -> None:
+    """A text of several lines under its title."""
+    console = _console()
+    console.print(Text(plain(title), style="bold"))
+    for line in plain(text, lines=True).split("\n"):
+        console.print(Text(f"  {line}"))
+
+
+def _console() -> Console:
+    piped = not sys.stdout.isatty()
+    return Console(highlight=False, width=PIPE_WIDTH, force_terminal=False) if piped else Console(highlight=False)
+
+
+def _print(console: Console, grid: Table) -> None:
+    if console.is_terminal:
+        console.print(grid)
+        return
+    with console.capture() as captured:
+        console.print(grid)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))

@@ -1,0 +1,216 @@
+"""`keyturn up`: starts everything as child processes, restarts what dies, drains on Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import redis
+from pydantic import SecretStr
+
+from keyturn.cli.deployment import migrate
+from keyturn.cli.preflight import check_before_start
+from shared import log
+from shared.embedded import child, running, valkey
+from shared.errors import Unavailable
+from shared.own_modules import command_of
+from shared.settings import PREFIX, Settings
+
+READY_SECONDS = 60.0
+RESTART_SECONDS = 0.5
+SETTINGS_CANNOT_WORK = 78  # exit code of a process that has said which
+
+
+@dataclass
+class Kept:
+    """A child process that is started again when it ends."""
+
+    name: str
+    command: list[str]
+    process: subprocess.Popen[bytes] | None = None
+    restart_at: float = 0.0
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+class Up:
+    def __init__(self, settings: Settings, host: str, port: int) -> None:
+        self._settings = settings
+        self._host = host
+        self._port = port
+        self._signals = 0  # one: drain; two: stop now
+        self._kept: list[Kept] = []
+
+    def run(self) -> None:
+        """Returns after Ctrl-C or SIGTERM, when everything has drained. What cannot work is said before anything starts."""
+        settings = self._settings
+        with running.alone(settings.data_dir):
+            log.setup_for(settings, "up")
+            check_before_start(settings, self._host, self._port)
+            self._port = self._port or child.free_port()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._stop)
+            embedded = None
+            if settings.redis_url is None:
+                log.get().info("starting Valkey", directory=str(settings.data_dir / "valkey"))
+                embedded = valkey.start(settings.data_dir / "valkey")
+                settings = settings.model_copy(update={"redis_url": SecretStr(embedded.url)})
+            try:
+                log.get().info("bringing the database's schema up to date")
+                asyncio.run(migrate(settings))
+                self._keep_running(settings)
+            finally:
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, signal.SIG_IGN)  # we are leaving: the exit code shall be ours
+                if embedded is not None:
+                    embedded.stop()
+
+    @property
+    def _stopping(self) -> bool:
+        return self._signals > 0
+
+    def _stop(self, *_: object) -> None:
+        self._signals += 1
+
+    def _keep_running(self, settings: Settings) -> None:
+        me = command_of("keyturn.cli")
+        first = [Kept("receive", [*me, "receive", "--host", self._host, "--port", str(self._port)])]
+        first += [Kept("work 1", [*me, "work"]), Kept("housekeep", [*me, "housekeep"])]
+        if settings.telegram.polls:
+            first.append(Kept("listen telegram", [*me, "listen", "telegram"]))
+        # The first worker says what is wrong with the agent; the others would only repeat it.
+        others = [Kept(f"work {n}", [*me, "work"]) for n in range(2, settings.workers + 1)]
+        environment = _environment(settings)
+        url = f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self._port}"
+        try:
+            for group in (first, others):
+                self._start_all(group, environment)
+                self._wait(url, settings, environment)
+            if not self._stopping:
+                self._announce(url, settings)
+            while not self._stopping:
+                self._restart_dead(environment)
+                time.sleep(0.1)
+        finally:
+            self._drain(settings)
+
+    def _start_all(self, group: Sequence[Kept], environment: dict[str, str]) -> None:
+        if group:
+            log.get().info(f"starting {', '.join(kept.name for kept in group)}")
+        self._kept += group
+        for kept in group:
+            self._start(kept, environment)
+
+    def _start(self, kept: Kept, environment: dict[str, str]) -> None:
+        kept.process = child.start(kept.command, env=environment, stdout=subprocess.DEVNULL)
+
+    def _restart_dead(self, environment: dict[str, str]) -> None:
+        for kept in self._kept:
+            assert kept.process is not None
+            if kept.alive:
+                continue
+            if kept.process.returncode == SETTINGS_CANNOT_WORK:  # it has said why, in one sentence
+                raise SystemExit(SETTINGS_CANNOT_WORK)
+            if not kept.restart_at:
+                log.get().warning(f"{kept.name} ended, starting it again", exit_code=kept.process.returncode)
+                kept.restart_at = time.monotonic() + RESTART_SECONDS
+            if time.monotonic() >= kept.restart_at:
+                kept.restart_at = 0.0
+                self._start(kept, environment)
+
+    def _wait(self, url: str, settings: Settings, environment: dict[str, str]) -> None:
+        """Wait until the receiver answers and every worker that was started has reported."""
+        deadline = time.monotonic() + READY_SECONDS
+        while not self._stopping and not _answers(url, settings, self._workers()):
+            self._restart_dead(environment)
+            if time.monotonic() > deadline:
+                raise Unavailable(f"not ready within {READY_SECONDS:.0f} s: the receiver or a worker does not answer")
+            time.sleep(0.05)
+
+    def _workers(self) -> list[int]:
+        """The process ids of our workers; Redis may still remember those of an `up` that was killed."""
+        return [kept.process.pid for kept in self._kept if kept.process is not None and kept.name.startswith("work ")]
+
+    def _announce(self, url: str, settings: Settings) -> None:
+        """Print the one line that says that everything answers."""
+        servers = ",".join(settings.redis_urls())
+        here = running.Running(
+            os.getpid(), url, servers, settings.database, settings.partitions, settings.durability, settings.agent
+        )
+        running.announce(settings.data_dir, here)
+        print(f"ready {url} · metrics {url}/metrics · agent {settings.agent} · workers {settings.workers}", flush=True)
+
+    def _drain(self, settings: Settings) -> None:
+        """Stop taking in, and let the workers finish what they have, unless a second signal says to stop now."""
+        if (here := running.find(settings.data_dir)) is not None:
+            running.announce(settings.data_dir, replace(here, stopping=True))
+        alive = [kept for kept in self._kept if kept.alive]
+        if alive:
+            seconds = f"{settings.grace_seconds:.0f} s"
+            log.get().info(f"stopping: running turns may end within {seconds}; Ctrl-C again stops now")
+        for kept in alive:
+            assert kept.process is not None
+            kept.process.terminate()
+        started = told = time.monotonic()
+        while alive and self._signals < 2 and time.monotonic() < started + settings.grace_seconds + 5:
+            if time.monotonic() > told + 1:
+                log.get().info(f"waiting for {', '.join(kept.name for kept in alive)}")
+                told = time.monotonic() + settings.grace_seconds  # once is enough
+            time.sleep(0.05)
+            alive = [kept for kept in alive if kept.alive]
+        if alive:
+            log.get().warning(f"killing {', '.join(kept.name for kept in alive)}; unfinished turns run again")
+        for kept in alive:
+            assert kept.process is not None
+            kept.process.kill()
+            kept.process.wait()
+
+
+def _answers(url: str, settings: Settings, workers: Sequence[int]) -> bool:
+    try:
+        if not _is_ready(url):
+            return False
+        reported: set[bytes] = set()
+        for redis_url in settings.redis_urls():
+            with redis.Redis.from_url(redis_url, socket_timeout=2) as client:
+                found: Any = client.smembers("rq:workers")
+                reported |= found
+    except (OSError, http.client.HTTPException, redis.RedisError):
+        return False
+    names = [f"rq:worker:{socket.gethostname()}-{pid}-".encode() for pid in workers]  # see workers/process/run.py
+    return all(any(worker.startswith(name) for worker in reported) for name in names)
+
+
+def _is_ready(url: str) -> bool:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=2)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    finally:
+        connection.close()
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """What the children are told: this process's environment, with the servers filled in."""
+    assert settings.redis_url is not None
+    samples = settings.data_dir / "metrics"
+    samples.mkdir(exist_ok=True)
+    for old in samples.glob("*.db"):
+        old.unlink()
+    return {
+        **os.environ,
+        f"{PREFIX}REDIS_URL": settings.redis_url.get_secret_value(),
+        f"{PREFIX}DATABASE_URL": settings.database,
+        f"{PREFIX}AGENT": settings.agent,
+        "PROMETHEUS_MULTIPROC_DIR": str(samples.resolve()),
+    }

@@ -1,0 +1,1 @@
+"""The HTTP API: post a message, see where it stands, follow a session."""

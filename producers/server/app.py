@@ -1,0 +1,127 @@
+"""The app that mounts every receiver, and the health routes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from producers.api.messages import Api
+from producers.server import http
+from producers.server.openapi import describe
+from producers.server.unverified import Antechamber
+from producers.telegram.receive import TelegramReceiver
+from producers.webhook.receive import WebhookReceiver
+from shared import VERSION, metrics, signing
+from shared.errors import PipelineError
+from shared.pipeline import Pipeline
+from shared.reading.gauges import render_gauges
+
+LOOK_SECONDS = 8.0  # how long a store may take before a health route goes on without it
+
+
+def build_app(pipe: Pipeline) -> Starlette:
+    """Routes for what the settings configure: a receiver without its secret is not there at all."""
+    health = Health(pipe)
+    routes = [
+        _route("/healthz", health.live),
+        _route("/readyz", health.ready),
+        _route("/metrics", health.metrics),
+    ]
+    if pipe.settings.api.enabled is not False:
+        api = Api(pipe)
+        routes += [
+            _route("/v1/messages", api.post_message, "POST"),
+            _route("/v1/messages/{id}", api.get_message),
+            _route("/v1/sessions/{key:path}/events", api.follow),
+        ]
+    if pipe.settings.webhook.secrets and pipe.settings.webhook.enabled is not False:
+        receiver = WebhookReceiver(pipe, [signing.decode_secret(secret) for secret in pipe.settings.webhook.secrets])
+        routes.append(_route("/webhooks/webhook", receiver.receive, "POST"))
+    description = describe({(route.path, method) for route in routes for method in route.methods or ()})
+
+    async def openapi(_: Request) -> Response:
+        return JSONResponse(description)
+
+    routes.append(_route("/openapi.json", openapi))
+    routes.append(_route("/", _front_page(routes)))
+    if pipe.settings.telegram.on:  # Telegram's to describe, not ours
+        for account, bot in pipe.settings.telegram.accounts.items():
+            if bot.webhook_secret:
+                path = f"/webhooks/telegram/{account}" if account else "/webhooks/telegram"
+                routes.append(_route(path, TelegramReceiver(pipe, account).receive, "POST"))
+    handlers: dict[Any, Any] = {HTTPException: _no_route}
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=_no_lifespan)
+    app.state.stopping = asyncio.Event()  # set when open streams should end
+    app.state.antechamber = Antechamber()
+    return app
+
+
+class Health:
+    def __init__(self, pipe: Pipeline) -> None:
+        self._pipe = pipe
+
+    async def live(self, _: Request) -> Response:
+        return JSONResponse({"status": "alive"})
+
+    async def ready(self, _: Request) -> Response:
+        """Red while a store is away, though messages may still be accepted: see the table in ARCHITECTURE.md."""
+        *redis_up, database_up = await asyncio.gather(
+            *(server.ping() for server in self._pipe.servers.all), self._database_up()
+        )
+        checks = {"redis": "up" if all(redis_up) else "down", "database": "up" if database_up else "down"}
+        ready = all(redis_up) and database_up
+        return JSONResponse({"ready": ready, **checks}, 200 if ready else 503)
+
+    async def metrics(self, _: Request) -> Response:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                gauges = await render_gauges(self._pipe)
+        except TimeoutError:
+            gauges = b""
+        return PlainTextResponse(metrics.render() + gauges, media_type="text/plain; version=0.0.4")
+
+    async def _database_up(self) -> bool:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._pipe.store.backlog()
+        except (PipelineError, TimeoutError):
+            return False
+        return True
+
+
+def _route(path: str, endpoint: http.Endpoint, method: str = "GET") -> Route:
+    return Route(path, http.answering(endpoint), methods=[method])
+
+
+def _front_page(routes: list[Route]) -> http.Endpoint:
+    """What there is, for a person who opens the address in a browser."""
+    lines = [
+        f"{method:<5} {route.path}" for route in routes for method in sorted(route.methods or ()) if method != "HEAD"
+    ]
+    text = "\n".join(
+        [f"Keyturn {VERSION}", "", *lines, "", "/openapi.json describes what takes and gives messages.", ""]
+    )
+
+    async def front_page(_: Request) -> Response:
+        return PlainTextResponse(text)
+
+    return front_page
+
+
+async def _no_route(request: Request, error: HTTPException) -> Response:
+    response = http.refusal(request, error.status_code, error.detail.lower(), "no route")
+    response.headers.update(error.headers or {})
+    return response
+
+
+@asynccontextmanager
+async def _no_lifespan(_: Starlette) -> AsyncIterator[None]:
+    yield

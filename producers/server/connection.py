@@ -1,0 +1,114 @@
+"""A connection to the receiver. Before a request's headers are complete nobody has asked anything, so little is spent on it:
+64 KB and 5 seconds. Connections that rest are closed, the longest first, when one address or all have too many of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from producers.server.unverified import neighbourhood
+from shared import metrics
+
+HEAD_BYTES = 64 * 1024
+HEAD_SECONDS = 5.0
+RESTING_PER_ADDRESS = 256
+
+
+class Resting:
+    """The connections of a server that have no request under way, those first that have rested longest."""
+
+    def __init__(self, in_all: int | None = None) -> None:
+        self._in_all = in_all if in_all is not None else _room()
+        self._all: dict[Connection, None] = {}
+        self._of: dict[str, dict[Connection, None]] = {}
+
+    def add(self, connection: Connection) -> None:
+        """It rests from now on; one that has for longer may have to go."""
+        here = self._of.setdefault(connection.address, {})
+        here[connection] = self._all[connection] = None
+        if len(here) > RESTING_PER_ADDRESS:
+            next(iter(here)).dismiss("too many connections of one address")
+        elif len(self._all) > self._in_all:
+            next(iter(self._all)).dismiss("too many connections")
+
+    def remove(self, connection: Connection) -> None:
+        self._all.pop(connection, None)
+        here = self._of.get(connection.address)
+        if here is not None:
+            here.pop(connection, None)
+            if not here:
+                del self._of[connection.address]
+
+
+class Connection(HttpToolsProtocol):
+    def __init__(self, resting: Resting, **options: Any) -> None:
+        super().__init__(**options)
+        self._resting = resting
+        self._head_bytes = 0
+        self._in_head = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self.address = ""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.address = neighbourhood(self.client[0]) if self.client else ""
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self._too_late)
+        self._resting.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lift_deadline()
+        self._resting.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._in_head or self.transport.is_closing():
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES:
+            self.dismiss("large head", b"431 Request Header Fields Too Large")
+        elif self._deadline is None:  # a further request on a connection that was used before
+            self._deadline = self.loop.call_later(HEAD_SECONDS, self._too_late)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._lift_deadline()
+        self._resting.remove(self)
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
+            self._resting.add(self)
+
+    def dismiss(self, reason: str, status: bytes | None = None) -> None:
+        """Close it, with a word where a request had begun."""
+        metrics.REFUSED.labels(reason).inc()
+        self._lift_deadline()
+        self._resting.remove(self)
+        if status is not None:
+            self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        self.transport.close()
+
+    def _too_late(self) -> None:
+        self._deadline = None
+        self.dismiss("slow head", b"408 Request Timeout" if self._in_head else None)
+
+    def _lift_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def _room() -> int:
+    """Half of the files that this process may open: the stores need theirs, and so do requests under way."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(64, (min(soft, 65_536) if soft > 0 else 65_536) // 2)

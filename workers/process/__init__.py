@@ -1,0 +1,1 @@
+"""The worker process: the RQ worker and what its jobs work with."""

@@ -1,0 +1,64 @@
+"""What the jobs of one worker process work with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import replace
+
+from shared.pipeline import Pipeline
+from shared.session_key import MAIN
+from shared.value import value
+from workers.agents.contract import Agent, Punctual, asks, resolve, wants_context
+from workers.agents.isolated import Apart
+from workers.commands.custom import custom
+from workers.delivery import Sender, open_senders
+from workers.delivery.deliver import Courier
+from workers.delivery.typing_indicator import TypingAgent
+from workers.side.budget import Budgets
+from workers.side.context import Briefing
+from workers.side.titles import Titling
+from workers.turn.parts import Runner
+
+
+@value
+class Crew:
+    pipe: Pipeline
+    runner: Runner
+    courier: Courier
+
+
+@asynccontextmanager
+async def open_crew(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[Crew]:
+    """Everything that runs turns and deliveries: `agent` as main, and those that the settings name beside it."""
+    settings = pipe.settings
+    custom(settings)  # a worker whose commands cannot work does not start
+    async with open_senders(pipe) as senders, AsyncExitStack() as stack:
+        others = {
+            name: _runner(pipe, name, resolve(block.agent, settings.for_agent(name)), worker, senders, stack)
+            for name, block in settings.agents.items()
+        }
+        main = _runner(pipe, MAIN, agent, worker, senders, stack)
+        yield Crew(pipe, replace(main, others=others), Courier(pipe, senders))
+
+
+def _runner(
+    pipe: Pipeline, name: str, agent: Agent, worker: str, senders: Mapping[str, Sender], stack: AsyncExitStack
+) -> Runner:
+    settings, model = pipe.settings, asks(agent)
+    timeout_seconds = settings.turn_timeout_seconds
+    apart = stack.enter_context(closing(Apart(settings.for_agent(name).agent, timeout_seconds, name)))
+    agents = (TypingAgent(Punctual(agent, timeout_seconds), senders), TypingAgent(apart, senders))
+    budgets = Budgets(pipe) if settings.budget.of_users or settings.budget.of_all else None
+    titling = Titling(pipe, model, budgets) if settings.titles else None
+    if titling is not None:
+        stack.push_async_callback(titling.close)
+    return Runner(
+        pipe,
+        *agents,
+        worker,
+        model,
+        briefing=Briefing(settings, pipe.store) if wants_context(agent) else None,
+        titling=titling,
+        budgets=budgets,
+    )

@@ -1,0 +1,109 @@
+"""A worker process: one RQ worker per Redis server, all in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from uuid import uuid4
+
+import redis
+import uvloop
+
+from shared import keys, log, settings
+from shared.codec import Serializer
+from shared.own_modules import allow_working_directory
+from shared.pipeline import CONTROL, DELIVERIES, TURNS, Pipeline, open_pipeline
+from shared.redis_servers import CALL_TIMEOUT_SECONDS, Server
+from shared.settings import Settings
+from shared.store.schema import require_schema
+from workers.agents.contract import Agent, resolve
+from workers.process.parts import open_crew
+from workers.process.room import Room
+from workers.process.rq_worker import KeyturnWorker
+
+LANES = (TURNS, DELIVERIES, CONTROL)
+CONTROL_AT_ONCE = 16  # /stop must get through when turns and deliveries fill their rooms
+TAKEN_AHEAD = (
+    16  # turns that are taken and do not run yet: enough to share round trips, few enough to leave some to others
+)
+
+
+def work(config: Settings, lanes: Sequence[str] = LANES) -> None:
+    """Run turns and deliveries until SIGTERM or SIGINT, then drain."""
+    log.setup_for(config, "work")
+    uvloop.run(_work(config, lanes))
+
+
+def work_queues(worker: KeyturnWorker) -> None:
+    """Serve a worker that RQ's command line made: its queues only."""
+    config = settings.load()
+    log.setup_for(config, "work")
+    allow_working_directory()
+
+    async def main() -> None:
+        async with open_pipeline(config) as pipe:
+            await require_schema(pipe.store.database)
+            async with open_crew(pipe, resolve(config.agent, config), worker.name) as crew:
+                partition = int(worker.queues[0].name.rpartition("-")[2])
+                server = pipe.servers.of_partition(partition)
+                await worker.run(crew, server, open_rooms(config), stop_on_signals())
+
+    uvloop.run(main())
+
+
+def stop_on_signals() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set. A second SIGINT ends the process as if it were killed: its turns run again."""
+    stopping = asyncio.Event()
+
+    def interrupted() -> None:
+        if stopping.is_set():
+            os._exit(128 + signal.SIGINT)
+        log.get().info("stopping: running turns may end; Ctrl-C again stops now")
+        stopping.set()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted)
+    return stopping
+
+
+def open_rooms(config: Settings) -> dict[str, Room]:
+    """How much of each lane one process runs at once. A reply never waits for a turn to end."""
+    return {
+        TURNS: Room(config.concurrency, TAKEN_AHEAD),
+        DELIVERIES: Room(config.delivery_concurrency),
+        CONTROL: Room(CONTROL_AT_ONCE),
+    }
+
+
+async def _work(config: Settings, lanes: Sequence[str]) -> None:
+    name = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
+    stopping = stop_on_signals()
+    agent = resolve(config.agent, config)  # a wrong one is said first, whatever else is away
+    async with open_pipeline(config) as pipe:
+        await require_schema(pipe.store.database)
+        await _serve(pipe, agent, lanes, name, stopping)
+
+
+async def _serve(pipe: Pipeline, agent: Agent, lanes: Sequence[str], name: str, stopping: asyncio.Event) -> None:
+    config = pipe.settings
+    async with open_crew(pipe, agent, name) as crew:
+        rooms = open_rooms(config)
+        workers = [(_worker(pipe, server, lanes, name), server) for server in pipe.servers.all]
+        log.get().info("working", worker=name, concurrency=config.concurrency)
+        gc.freeze()  # what is there now stays: looking through all of it again and again would stop every turn for a while
+        await asyncio.gather(
+            *(worker.run(crew, server, rooms, stopping) for worker, server in workers if worker.queues)
+        )
+        log.get().info("stopped", worker=name)
+
+
+def _worker(pipe: Pipeline, server: Server, lanes: Sequence[str], name: str) -> KeyturnWorker:
+    queues = [keys.queue_name(lane, p) for lane in lanes for p in pipe.servers.partitions_of(server)]
+    connection = redis.Redis.from_url(server.url, socket_connect_timeout=2, socket_timeout=CALL_TIMEOUT_SECONDS)
+    worker = KeyturnWorker(queues, name=name, connection=connection, serializer=Serializer, prepare_for_work=False)
+    worker.hostname, worker.pid = socket.gethostname(), os.getpid()  # RQ would ask Redis, which may be away just now
+    return worker

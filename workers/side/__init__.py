@@ -1,0 +1,1 @@
+"""What happens beside the answer: titles, summaries, memory notes, budgets, the context prompt."""

@@ -1,0 +1,1 @@
+"""What the housekeeper does, one file for each duty."""
