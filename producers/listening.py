@@ -15,7 +15,7 @@ from shared import log
 from shared.errors import ConfigurationError
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
-from shared.store.schema import require_schema
+from shared.store.database.schema import require_schema
 
 
 class Listener(Protocol):

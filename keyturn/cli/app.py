@@ -109,7 +109,7 @@ def housekeep() -> None:
 
     from shared import log
     from shared.pipeline import open_pipeline
-    from shared.store.schema import require_schema
+    from shared.store.database.schema import require_schema
     from workers.process.run import stop_on_signals
     from workers.upkeep.housekeeper import Housekeeper
 

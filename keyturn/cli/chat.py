@@ -33,7 +33,7 @@ from shared.reading.trace import trace
 from shared.routing import agent_for
 from shared.session_key import SessionKey
 from shared.settings import PREFIX, Settings
-from shared.store.schema import require_schema
+from shared.store.database.schema import require_schema
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

@@ -152,7 +152,7 @@ async def _is_sqlite(store: Store) -> bool:
 
 
 async def _vacuum(store: Store) -> None:
-    from shared.store.sqlite import Sqlite
+    from shared.store.database.sqlite import Sqlite
 
     if isinstance(store.database, Sqlite):
         await store.database.vacuum()

@@ -20,7 +20,7 @@ from producers.server.connection import Connection, Resting
 from shared import log
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
-from shared.store.schema import require_schema
+from shared.store.database.schema import require_schema
 
 DRAIN_SECONDS = 10
 

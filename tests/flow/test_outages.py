@@ -14,8 +14,7 @@ from pydantic import SecretStr
 
 from shared.pipeline import open_pipeline
 from shared.settings import Api, Settings, Webhook
-from shared.store import postgres, sqlite
-from shared.store.database import open_database
+from shared.store.database import open_database, postgres, sqlite
 from tests.conftest import WEBHOOK_SECRET
 from tests.support.door import API_KEY, WAIT_SECONDS, Door, a_body, open_door, served, signed, sse_events
 from tests.support.outage import PostgresOutage, SqliteOutage, ValkeyOutage, processes

@@ -15,7 +15,7 @@ from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from shared.store import open_store
 from shared.store.database import open_database
-from shared.store.migrations import migrations
+from shared.store.database.migrations import migrations
 from tests.store.books import ask, commit, load, mail, write
 from tests.store.test_search import found, indexed, said
 from tests.support.door import WAIT_SECONDS

@@ -20,7 +20,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "workers/delivery/markup.py",
     ),
     "lane": ("shared/lane/*.py", "shared/lane/*.lua", "shared/redis_servers.py", "shared/*.lua"),
-    "store": ("shared/store/*.py", "shared/store/sql/*.sql"),
+    "store": ("shared/store/*.py", "shared/store/database/*.py", "shared/store/sql/*.sql"),
     "work": ("workers/*.py", "workers/*/*.py"),
 }
 

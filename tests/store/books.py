@@ -12,8 +12,8 @@ from shared.messages import Entry, Inbound, Mail, Reply, Session
 from shared.store import Store
 from shared.store.change import Committed, Ending, Proof
 from shared.store.database import Row, Statement, Step
+from shared.store.database.postgres import POOL_SIZE, Postgres
 from shared.store.journal import Accepted
-from shared.store.postgres import POOL_SIZE, Postgres
 from tests.support.pipe import an_inbound, key_of
 
 TABLES = ("inbox", "routes", "sessions", "messages", "turns", "outbox", "dead")

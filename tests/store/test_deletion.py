@@ -14,8 +14,8 @@ from shared.messages import Mail, Reply, State
 from shared.store import Store
 from shared.store.change import Ending
 from shared.store.database import Row
+from shared.store.database.sqlite import Sqlite
 from shared.store.memory import Quiet
-from shared.store.sqlite import Sqlite
 from tests.store.books import ask, commit, load, mail, write
 from tests.support.pipe import an_inbound, key_of
 

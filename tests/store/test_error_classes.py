@@ -13,8 +13,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from shared.errors import AlreadyDone, PipelineError, Unavailable
-from shared.store import Store, open_store, postgres_errors, sqlite
-from shared.store.postgres_errors import passes
+from shared.store import Store, open_store
+from shared.store.database import postgres_errors, sqlite
+from shared.store.database.postgres_errors import passes
 from tests.store.books import ask, commit, load, mail, raw, write
 from tests.support.servers import Databases
 

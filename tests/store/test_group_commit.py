@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from shared.errors import AlreadyDone, Unavailable
-from shared.store import Store, open_store, sqlite
-from shared.store.database import Step, step
-from shared.store.sqlite import Sqlite
+from shared.store import Store, open_store
+from shared.store.database import Step, sqlite, step
+from shared.store.database.sqlite import Sqlite
 from tests.store.books import ask, commit, crowd, load, mail, raw
 from tests.support.pipe import key_of
 from tests.support.servers import Databases

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 
 from shared.embedded.postgres import Postgres as PostgresServer
 from shared.errors import ConfigurationError, Locked, Unavailable
-from shared.store import open_store, postgres, sqlite
-from shared.store.database import Database, open_database
-from shared.store.migrations import Migration, migrations
+from shared.store import open_store
+from shared.store.database import Database, open_database, postgres, sqlite
+from shared.store.database.migrations import Migration, migrations
 from tests.store.books import ask, commit, contents, load, mail
 from tests.support.pipe import key_of
 

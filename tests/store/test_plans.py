@@ -9,7 +9,7 @@ import pytest
 
 from shared.store import Store
 from shared.store.database import STATEMENTS, worded
-from shared.store.postgres import Postgres
+from shared.store.database.postgres import Postgres
 from tests.store.books import ask, raw, write
 from tests.support.pipe import key_of
 

@@ -19,7 +19,7 @@ from shared.own_modules import allow_working_directory
 from shared.pipeline import CONTROL, DELIVERIES, TURNS, Pipeline, open_pipeline
 from shared.redis_servers import CALL_TIMEOUT_SECONDS, Server
 from shared.settings import Settings
-from shared.store.schema import require_schema
+from shared.store.database.schema import require_schema
 from workers.agents.contract import Agent, resolve
 from workers.process.parts import open_crew
 from workers.process.room import Room

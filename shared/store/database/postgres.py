@@ -24,8 +24,8 @@ from shared.background import end_tasks
 from shared.clock import now_ms
 from shared.errors import ConfigurationError, Unavailable
 from shared.store.database import Row, Statement, Step, storable_steps
-from shared.store.migrations import LEDGER, migrations
-from shared.store.postgres_errors import passes, real_error, reconnects, translated
+from shared.store.database.migrations import LEDGER, migrations
+from shared.store.database.postgres_errors import passes, real_error, reconnects, translated
 from shared.value import value
 
 POOL_SIZE = 8

@@ -21,7 +21,7 @@ from shared.errors import ConfigurationError
 from shared.value import value
 
 Row = dict[str, Any]
-_SQL = Path(__file__).parent / "sql"
+_SQL = Path(__file__).parents[1] / "sql"
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _GIVES = re.compile(r"-- \[([a-z]+)\]")
 _WHERE_OURS = "ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'"
@@ -166,11 +166,11 @@ async def open_database(url: str) -> Database:
     """The database at `url`, ready for use."""
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
-        from shared.store.sqlite import Sqlite
+        from shared.store.database.sqlite import Sqlite
 
         return Sqlite(Path(url.removeprefix("sqlite:///")))
     if scheme in ("postgresql", "postgres"):
-        from shared.store.postgres import Postgres
+        from shared.store.database.postgres import Postgres
 
         return await Postgres.open(url)
     raise ConfigurationError("DATABASE_URL must begin with sqlite:/// or postgresql://")
