@@ -32,7 +32,7 @@ STAGES = {
     "move": "shared/lane/elsewhere.py",
 }
 # An operator runs these, sees how they end, and repeats them.
-COMMANDS = ("keyturn/cli/", "shared/operating/drop.py")
+COMMANDS = ("keyturn/cli/", "shared/operating/")
 FOUND = {str(path): points(tree) for path, tree in modules()}
 
 
