@@ -17,7 +17,7 @@ from shared.ids import fresh_id
 from shared.lane.operator import discard, free, restless, waiting_mail
 from shared.messages import Inbound, Mail, Reply, Session, State
 from shared.pipeline import Pipeline
-from shared.store.change import Ending, Proof
+from shared.store.change import Commit, Ending, Proof
 from shared.unreadable import stand_in
 from shared.value import value
 
@@ -103,7 +103,7 @@ async def _end(pipe: Pipeline, found: _Found, replies: tuple[Reply, ...]) -> tup
         return await pipe.store.reject_waiting(key, mail, replies, REASON)
     proof = Proof(f"drop_{fresh_id()}", REASON, found.attempts, now, now)
     ending = Ending(State.REJECTED, REASON)
-    committed = await pipe.store.commit(found.session, key, (mail,), (), replies, ending, proof)
+    committed = await pipe.store.commit(Commit(found.session, key, proof, mail=(mail,), replies=replies, ending=ending))
     return committed.destination, committed.outbox
 
 

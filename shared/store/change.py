@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from shared.messages import Session, State
+from shared.messages import Entry, Mail, Reply, Session, State
 from shared.value import value
 
 
@@ -17,6 +17,9 @@ class Ending:
     state: State = State.ANSWERED
     reason: str | None = None
     detail: str = ""
+
+
+ANSWERED = Ending()
 
 
 @value
@@ -53,6 +56,24 @@ class Proof:
     attempts: int
     claimed_at: int
     started_at: int
+
+
+@value
+class Commit:
+    """All that one transaction writes: everything is kept, or nothing.
+
+    `session` is the one that the turn has loaded: if its version has changed since, another writer won. A commit without mail changes
+    the session between two turns.
+    """
+
+    session: Session
+    session_key: str
+    proof: Proof
+    mail: Sequence[Mail] = ()  # that ends by this commit; replies go where the last of it came from
+    entries: Sequence[Entry] = ()  # rows for the transcript
+    replies: Sequence[Reply] = ()  # parts for the outbox
+    ending: Ending = ANSWERED
+    change: Change = NO_CHANGE
 
 
 @value

@@ -24,7 +24,7 @@ from shared.ids import fresh_id
 from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, State
 from shared.owner import owner_of
 from shared.session_key import SessionKey
-from shared.store.change import NO_CHANGE, Change, Committed, Ending, Proof
+from shared.store.change import NO_CHANGE, Commit, Committed
 from shared.store.database import Database, Row, Step, step
 from shared.store.windows import Windows
 from shared.together import Together
@@ -43,7 +43,9 @@ _NOTICE = ("idempotency_key", "turn_id", "ordinal", "conversation", "destination
 
 
 @dataclass(slots=True)
-class _Commit:
+class _Rows:
+    """A commit as its rows."""
+
     session_key: str
     turn_id: str
     fresh: bool  # its session is not there yet
@@ -63,25 +65,16 @@ class Commits:
         self._further = Together(self._write, AT_ONCE)
         self._locked: set[str] = set()  # keys whose last commit met a locked row
 
-    async def commit(
-        self,
-        session: Session,
-        session_key: str,
-        mail: Sequence[Mail],
-        entries: Sequence[Entry],
-        replies: Sequence[Reply],
-        ending: Ending,
-        proof: Proof,
-        change: Change = NO_CHANGE,
-    ) -> Committed:
+    async def commit(self, commit: Commit) -> Committed:
         """End the mail, add the rows and the replies: all of it, or Superseded and none. AlreadyDone for known mail.
 
         Of tool results, those are added that answer a call: no model could be shown the others.
         """
-        now, given = now_ms(), len(entries)
-        entries = keepable(entries)
-        if len(entries) < given:
-            log.get().warning("tool results without a call left out", key=session_key, rows=given - len(entries))
+        session, session_key, mail = commit.session, commit.session_key, commit.mail
+        ending, proof, change = commit.ending, commit.proof, commit.change
+        now, entries = now_ms(), keepable(commit.entries)
+        if left_out := len(commit.entries) - len(entries):
+            log.get().warning("tool results without a call left out", key=session_key, rows=left_out)
         stamp = {"session_id": session.id, "turn_id": proof.turn_id, "now": now}
         keyed = {**stamp, "session_key": session_key}
         settled = {"reason": ending.reason, "attempts": proof.attempts}
@@ -89,7 +82,7 @@ class Commits:
         done_seq = max((m.seq for m in journaled), default=0)
         owner = session.owner
         if owner is None or change.next_session_id is not None:  # a session begins, or is older than owners
-            owner = _owner(session_key, mail) or owner
+            owner = _owner(commit) or owner
         turn = {
             **keyed,
             "version": session.version,
@@ -108,21 +101,21 @@ class Commits:
             "claimed_at": proof.claimed_at,
             "started_at": proof.started_at,
         }
-        destination, parts = parts_of(mail, replies, keyed)
+        destination, parts = parts_of(mail, commit.replies, keyed)
         rows: dict[str, list[Row]] = {
             "turns": [turn],
-            "ended": [{**stamp, **settled, "id": m.inbound.id, "state": _state(m, mail, ending)} for m in journaled],
+            "ended": [{**stamp, **settled, "id": m.inbound.id, "state": _state(m, commit)} for m in journaled],
             "unjournaled": [
-                _unjournaled(m, {**settled, "state": _state(m, mail, ending)}, keyed) for m in mail if not m.journaled
+                _unjournaled(m, {**settled, "state": _state(m, commit)}, keyed) for m in mail if not m.journaled
             ],
             "messages": [_message(n, entry, stamp) for n, entry in enumerate(entries, session.message_count + 1)],
             "outbox": parts,
         }
-        also = _also(session, mail, len(entries), ending, proof, change, owner, keyed)
+        also = _also(commit, len(entries), owner, keyed)
         lists = {name: _json(found) for name, found in rows.items() if found}
-        commit = _Commit(session_key, proof.turn_id, session.version == 0, lists, also)
+        written = _Rows(session_key, proof.turn_id, session.version == 0, lists, also)
         alone = also or session_key in self._locked
-        outbox = await (self._alone(commit) if alone else self._together(commit))
+        outbox = await (self._alone(written) if alone else self._together(written))
         moved = Session(
             session.id,
             session.version + 1,
@@ -157,7 +150,7 @@ class Commits:
         )
         return (destination, tuple(row["id"] for [row] in told)) if dropped else None
 
-    async def _write(self, commits: Sequence[_Commit]) -> list[tuple[int, ...] | BaseException]:
+    async def _write(self, commits: Sequence[_Rows]) -> list[tuple[int, ...] | BaseException]:
         """For each its outbox rows, or Superseded. They are all of new sessions or all of others."""
         lists = {name: _joined(commits, name) for name in ("turns", *_STATEMENTS.values())}
         turns, filled = lists["turns"], {name for commit in commits for name in commit.rows}
@@ -185,13 +178,13 @@ class Commits:
             for commit in commits
         ]
 
-    async def _together(self, commit: _Commit) -> tuple[int, ...]:
+    async def _together(self, commit: _Rows) -> tuple[int, ...]:
         try:
             return await (self._first if commit.fresh else self._further).call(commit)
         except _FellApart:
             return await self._alone(commit)
 
-    async def _alone(self, commit: _Commit) -> tuple[int, ...]:
+    async def _alone(self, commit: _Rows) -> tuple[int, ...]:
         self._locked.discard(commit.session_key)
         try:
             [answer] = await self._write([commit])
@@ -203,7 +196,7 @@ class Commits:
         return answer
 
 
-def _joined(commits: Sequence[_Commit], name: str) -> str:
+def _joined(commits: Sequence[_Rows], name: str) -> str:
     """The rows of all the commits in one list."""
     return f"[{b','.join([commit.rows[name] for commit in commits if name in commit.rows]).decode()}]"
 
@@ -220,16 +213,17 @@ def _json(rows: list[Row]) -> bytes:
     return orjson.dumps(kept)[1:-1]
 
 
-def _owner(session_key: str, mail: Sequence[Mail]) -> str | None:
+def _owner(commit: Commit) -> str | None:
     """Whose a session is that begins with this mail. Control messages are no conversation of anybody's."""
-    if not mail or is_control_key(session_key):
+    if not commit.mail or is_control_key(commit.session_key):
         return None
-    return owner_of(SessionKey.parse(session_key), mail[-1].inbound.source)
+    return owner_of(SessionKey.parse(commit.session_key), commit.mail[-1].inbound.source)
 
 
-def _state(one: Mail, mail: Sequence[Mail], ending: Ending) -> str:
-    """How one of them ends: those after the first were answered with it."""
-    return (State.MERGED if ending.state is State.ANSWERED and one is not mail[0] else ending.state).value
+def _state(mail: Mail, commit: Commit) -> str:
+    """How one of the commit's mail ends: those after the first were answered with it."""
+    state = commit.ending.state
+    return (State.MERGED if state is State.ANSWERED and mail is not commit.mail[0] else state).value
 
 
 def _message(n: int, entry: Entry, stamp: Mapping[str, Any]) -> Row:
@@ -281,23 +275,15 @@ def parts_of(mail: Sequence[Mail], replies: Sequence[Reply], keyed: Mapping[str,
     return destination, rows
 
 
-def _also(
-    session: Session,
-    mail: Sequence[Mail],
-    added: int,
-    ending: Ending,
-    proof: Proof,
-    change: Change,
-    owner: str | None,
-    keyed: Mapping[str, Any],
-) -> list[Step]:
+def _also(commit: Commit, added: int, owner: str | None, keyed: Mapping[str, Any]) -> list[Step]:
     """What only some commits do."""
+    session, change = commit.session, commit.change
     steps: list[Step] = []
-    facts = dict(change.facts)
-    if ending.state is State.DEAD:
-        steps += (_dead(m.inbound, ending, proof, keyed) for m in mail)
+    if commit.ending.state is State.DEAD:
+        steps += (_dead(mail.inbound, commit, keyed) for mail in commit.mail)
     if change is NO_CHANGE:
         return steps
+    facts = dict(change.facts)
     talks_to = change.next_session_id or change.switch_to or session.id
     if talks_to != session.id and (left := f"joined:{keyed['session_key']}") in session.facts:
         facts[session.id, left] = None
@@ -319,7 +305,7 @@ def _also(
     return steps
 
 
-def _dead(inbound: Inbound, ending: Ending, proof: Proof, keyed: Mapping[str, Any]) -> Step:
-    payload = encode_inbound(inbound).decode()
-    about = {"reason": ending.reason or "failed", "detail": storable(ending.detail), "attempts": proof.attempts}
+def _dead(inbound: Inbound, commit: Commit, keyed: Mapping[str, Any]) -> Step:
+    payload, ending = encode_inbound(inbound).decode(), commit.ending
+    about = {"reason": ending.reason or "failed", "detail": storable(ending.detail), "attempts": commit.proof.attempts}
     return step("commit_dead", id=inbound.id, payload=payload, **about, **keyed)

@@ -20,7 +20,7 @@ from shared.ids import fresh_id
 from shared.messages import Entry, Mail
 from shared.pipeline import open_pipeline
 from shared.store import Store
-from shared.store.change import Ending, Proof
+from shared.store.change import Commit, Proof
 from tests.bench.agent import ANSWER
 from tests.bench.board import Sample
 from tests.bench.keyturn import an_inbound
@@ -58,7 +58,7 @@ async def _converse(store: Store, key: int, mail: Sequence[Mail]) -> None:
         session, _ = await store.transcript.load(key_of(key), inbound.id)
         entries = (Entry("user", inbound.text, inbound.id), *ANSWER.entries)
         proof = Proof(f"turn_{fresh_id()}", "bench", 1, now_ms(), now_ms())
-        await store.commit(session, key_of(key), (letter,), entries, ANSWER.replies, Ending(), proof)
+        await store.commit(Commit(session, key_of(key), proof, (letter,), entries, ANSWER.replies))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from shared.embedded import child
 from shared.errors import Superseded, Transient
 from shared.messages import Part, Receipt
 from shared.settings import Settings
-from shared.store.change import Ending, Proof
+from shared.store.change import Commit, Proof
 from tests.conftest import WEBHOOK_SECRET
 from tests.store.books import contents
 from tests.support.pipe import Rig, an_inbound, key_of
@@ -236,10 +236,9 @@ async def test_a_released_key_goes_on_at_once_and_its_old_holder_commits_nothing
     assert (printed.code, printed.out) == (0, f"{key_of()} was leased, now awake\n")
     await rig.run_turns()
     assert opened.mail is not None
+    proof = Proof("turn_stale", "zombie", 1, 0, 0)
     with pytest.raises(Superseded):
-        await rig.pipe.store.commit(
-            opened.session, stale.key, (opened.mail,), (), (), Ending(), Proof("turn_stale", "zombie", 1, 0, 0)
-        )
+        await rig.pipe.store.commit(Commit(opened.session, stale.key, proof, mail=(opened.mail,)))
     assert await rig.transcript() == ["hello", "echo: hello"]
     assert [name for name in await rig.residue() if name.startswith("kt:turns")] == []
 

@@ -16,7 +16,7 @@ from shared.errors import Superseded, Unavailable
 from shared.messages import Entry
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
-from shared.store.change import Change, Ending
+from shared.store.change import NO_CHANGE, Change, Commit
 from shared.store.database import Row
 from tests.flow.test_commands import active_rows, say
 from tests.flow.test_context import system_of
@@ -64,11 +64,11 @@ async def seed(rig: Rig, pairs: int, *, prompt: int = 0, words: str = "") -> Non
     await commit(rig, *rows)
 
 
-async def commit(rig: Rig, *rows: Entry, change: Change | None = None) -> None:
+async def commit(rig: Rig, *rows: Entry, change: Change = NO_CHANGE) -> None:
     """What another writer of the same session would do."""
     transcript = rig.pipe.store.transcript
     session, _ = await transcript.load(key_of(), "")
-    await rig.pipe.store.commit(session, key_of(), (), rows, (), Ending(), proof(), *([change] if change else []))
+    await rig.pipe.store.commit(Commit(session, key_of(), proof(), entries=rows, change=change))
 
 
 async def all_rows(rig: Rig) -> list[Row]:
@@ -419,7 +419,7 @@ async def test_a_commit_without_mail_is_fenced_like_any_other(rig: Rig) -> None:
     await seed(rig, 1)
     late = Change(facts={(stale.id, "summary"): "late"})
     with pytest.raises(Superseded):
-        await rig.pipe.store.commit(stale, key_of(), (), (), (), Ending(), proof(), late)
+        await rig.pipe.store.commit(Commit(stale, key_of(), proof(), change=late))
     assert await facts(rig) == {}
 
 

@@ -15,7 +15,7 @@ from shared.errors import Superseded
 from shared.messages import Inbound, Result, Turn
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Reset, ResetRule, Settings
-from shared.store.change import Ending, Proof
+from shared.store.change import Commit, Proof
 from shared.store.transcript import LATEST
 from tests.store.books import ask, write
 from tests.support.pipe import Rig, an_inbound, key_of
@@ -166,9 +166,8 @@ async def test_a_command_tells_nothing_and_leaves_it_for_the_first_answer(rig: R
 async def test_a_new_session_that_lies_idle_itself_still_tells_of_the_one_before(rig: Rig, agent: Recorder) -> None:
     await say(rig, "one")
     session, _ = await rig.pipe.store.transcript.load(key_of(), "")
-    await rig.pipe.store.commit(
-        session, key_of(), (), (), (), Ending(), Proof("turn_r", "w", 0, 0, 0), ending(session, "idle")
-    )  # and its worker crashes
+    proof = Proof("turn_r", "w", 0, 0, 0)
+    await rig.pipe.store.commit(Commit(session, key_of(), proof, change=ending(session, "idle")))  # its worker crashes
     empty = await age(rig.pipe, 100)
     assert len(await say(rig, "two")) == 2
     assert (await current(rig.pipe))["id"] == empty["id"]
@@ -232,7 +231,7 @@ async def test_R20_of_two_that_find_a_session_over_one_ends_it_and_both_go_on_in
 
     async def end(name: str) -> None:
         proof = Proof(f"turn_{name}", name, 0, 0, 0)
-        await rig.pipe.store.commit(session, key_of(), (), (), (), Ending(), proof, ending(session, "idle"))
+        await rig.pipe.store.commit(Commit(session, key_of(), proof, change=ending(session, "idle")))
 
     outcomes = await asyncio.gather(*map(end, "abcd"), return_exceptions=True)
     assert [isinstance(outcome, Superseded) for outcome in outcomes].count(True) == 3

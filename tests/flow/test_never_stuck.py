@@ -12,6 +12,7 @@ import pytest
 from shared import keys
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Reset, Settings
+from shared.store.change import Commit, Committed
 from tests.store.books import write
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
@@ -87,10 +88,10 @@ async def test_a_command_whose_change_cannot_be_kept_is_answered_and_the_key_goe
 ) -> None:
     commit = rig.pipe.store.commit
 
-    async def refuses(*args: Any) -> Any:
-        if args[-1].title is not None:
+    async def refuses(given: Commit) -> Committed:
+        if given.change.title is not None:
             raise ValueError("no database keeps this")
-        return await commit(*args)
+        return await commit(given)
 
     monkeypatch.setattr(rig.pipe.store, "commit", refuses)
     command = await rig.accept("/title Trip")

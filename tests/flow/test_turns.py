@@ -16,7 +16,7 @@ from shared.lane.lane import Claim
 from shared.lane.operator import waiting_mail
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
-from shared.store.change import Ending, Proof
+from shared.store.change import Commit, Proof
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agents.contract import FunctionAgent
 from workers.turn.open import open_mail
@@ -57,10 +57,9 @@ async def test_a_worker_that_lost_its_lease_commits_nothing(rig: Rig) -> None:
     await rig.pipe.turns.recover(key_of())
     await rig.run_turns()  # another worker takes over and answers
     assert opened.mail is not None
+    proof = Proof("turn_stale", "zombie", 1, 0, 0)
     with pytest.raises(Superseded):
-        await rig.pipe.store.commit(
-            opened.session, stale.key, (opened.mail,), (), (), Ending(), Proof("turn_stale", "zombie", 1, 0, 0)
-        )
+        await rig.pipe.store.commit(Commit(opened.session, stale.key, proof, mail=(opened.mail,)))
     assert await rig.transcript() == ["hello", "echo: hello"]
 
 

@@ -13,7 +13,7 @@ from shared.clock import now_ms
 from shared.messages import Entry, Mail, Reply, Result, Turn
 from shared.pipeline import open_pipeline
 from shared.settings import Budget, Memory, Settings
-from shared.store.change import Ending, Proof
+from shared.store.change import Commit, Proof
 from shared.store.usage import Spent, Whose, day_of
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
 from tests.flow.test_never_stuck import ended
@@ -115,15 +115,8 @@ async def test_a_turn_that_does_not_count_costs_nothing(rig: Rig) -> None:
             result = await super().run(turn)
             if self.turns == 1:  # somebody else moves the session on meanwhile
                 session, _ = await rig.pipe.store.transcript.load(key_of(), "")
-                await rig.pipe.store.commit(
-                    session,
-                    key_of(),
-                    [Mail(10**15 + 1, an_inbound("else"), journaled=False)],
-                    [],
-                    [],
-                    Ending(),
-                    Proof("turn_else", "test", 1, 1, 1),
-                )
+                mail = [Mail(10**15 + 1, an_inbound("else"), journaled=False)]
+                await rig.pipe.store.commit(Commit(session, key_of(), Proof("turn_else", "test", 1, 1, 1), mail=mail))
             return result
 
     await take_turns(lease, Runner(rig.pipe, outrun := Outrun(), outrun, "test"))

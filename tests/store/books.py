@@ -10,7 +10,7 @@ from uuid import uuid4
 from shared.codec import encode_inbound
 from shared.messages import Entry, Inbound, Mail, Reply, Session
 from shared.store import Store
-from shared.store.change import Committed, Ending, Proof
+from shared.store.change import ANSWERED, Commit, Committed, Ending, Proof
 from shared.store.database import Row, Statement, Step
 from shared.store.database.postgres import POOL_SIZE, Postgres
 from shared.store.journal import Accepted
@@ -44,7 +44,7 @@ async def commit(
     session: Session,
     *letters: Mail,
     replies: Sequence[str] = ("hi",),
-    ending: Ending | None = None,
+    ending: Ending = ANSWERED,
     turn_id: str | None = None,
 ) -> Committed:
     """What a turn that answered `letters` leaves."""
@@ -52,7 +52,7 @@ async def commit(
     entries += [Entry("assistant", text) for text in replies]
     parts = [Reply(text) for text in replies]
     key = key_of(letters[-1].inbound.source.chat)
-    return await store.commit(session, key, letters, entries, parts, ending or Ending(), proof(turn_id))
+    return await store.commit(Commit(session, key, proof(turn_id), letters, entries, parts, ending))
 
 
 def raw(sql: str, **values: Any) -> Step:

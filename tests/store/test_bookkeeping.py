@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ from shared.clock import now_ms
 from shared.context.history import window
 from shared.context.replay import NO_OUTPUT
 from shared.errors import AlreadyDone, Malformed, Superseded, Unavailable
-from shared.messages import Entry, Mail, Reply
+from shared.messages import Entry, Mail, Reply, Session
 from shared.store import Store, open_store
-from shared.store.change import Change, Ending
+from shared.store.change import NO_CHANGE, Change, Commit
 from tests.store.books import ask, commit, contents, load, mail, proof, raw, write
 from tests.support.pipe import an_inbound, key_of
 
@@ -24,8 +25,14 @@ async def say(store: Store, *rows: Entry, chat: str = "c1", change: Change | Non
     """A turn that leaves these rows."""
     letter = await mail(store, chat=chat)
     session = await load(store, key_of(chat))
-    about = (Ending(), proof(), change or Change())
-    await store.commit(session, key_of(chat), [letter], rows, [Reply("ok")], *about)
+    await store.commit(turn(session, letter, rows, chat=chat, change=change or Change()))
+
+
+def turn(
+    session: Session, letter: Mail, rows: Sequence[Entry], *, chat: str = "c1", change: Change = NO_CHANGE
+) -> Commit:
+    """The commit of a turn on `letter` that says ok."""
+    return Commit(session, key_of(chat), proof(), [letter], rows, [Reply("ok")], change=change)
 
 
 async def texts(store: Store, chat: str = "c1") -> list[str]:
@@ -100,12 +107,12 @@ async def test_N45_a_full_disk_in_the_middle_of_a_commit_leaves_what_was_there(t
     await write(store, f"PRAGMA max_page_count = {pages['page_count']}")
     rows = [Entry("user", "x" * 3000) for _ in range(400)]
     with pytest.raises(Unavailable):
-        await store.commit(session, key_of(), [letter], rows, [Reply("ok")], Ending(), proof())
+        await store.commit(turn(session, letter, rows))
     assert await contents(store) == before
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("keyturn.db")] == []
     await store.database.close()
     store = await open_store(f"sqlite:///{tmp_path}/keyturn.db", 10)  # the disk has room again
-    await store.commit(await load(store), key_of(), [letter], rows, [Reply("ok")], Ending(), proof())
+    await store.commit(turn(await load(store), letter, rows))
     await store.database.close()
 
 
@@ -194,7 +201,7 @@ async def test_N59_N60_N61_a_commit_that_breaks_off_leaves_no_half_turn(store: S
     # A late statement of the commit fails when the rows before it are written: the next session has an id that is taken.
     broken = Change(next_session_id=session.id)
     with pytest.raises(AlreadyDone):
-        await store.commit(session, key_of(), [letter], half, [Reply("ok")], Ending(), proof(), broken)
+        await store.commit(turn(session, letter, half, change=broken))
     assert (await load(store)).history == () and await ask(store, "SELECT * FROM messages") == []
     found = await store.journal.find(letter.inbound.id)
     assert found is not None and found["state"] == "pending"  # so the next holder runs it again, once

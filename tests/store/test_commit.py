@@ -10,7 +10,7 @@ import pytest
 from shared.errors import AlreadyDone, Superseded
 from shared.messages import Entry, Mail, Reply, State
 from shared.store import Store
-from shared.store.change import Committed, Ending
+from shared.store.change import Commit, Committed, Ending
 from tests.store.books import ask, commit, contents, crowd, load, mail, proof, write
 from tests.support.pipe import an_inbound, key_of
 
@@ -235,7 +235,7 @@ async def test_what_a_database_cannot_keep_is_replaced_and_the_rest_stays(store:
     letter = await mail(store)
     session = await load(store)
     entries = (Entry("user", "hello", letter.inbound.id), Entry("assistant", text))
-    await store.commit(session, key_of(), [letter], entries, (Reply(text),), Ending(), proof())
+    await store.commit(Commit(session, key_of(), proof(), [letter], entries, (Reply(text),)))
     clean = text.replace("\0", "\ufffd").replace("\ud83d", "\ufffd")
     answer = (await load(store)).history[-1]
     [part] = await store.outbox.open_parts("to:webhook:c1", 10)

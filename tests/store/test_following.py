@@ -8,7 +8,7 @@ from shared.errors import Superseded
 from shared.messages import Entry, Mail, Source
 from shared.session_key import SessionKey
 from shared.store import Store
-from shared.store.change import Ending
+from shared.store.change import Commit
 from shared.store.following import follow_chat
 from tests.store.books import accept, load, proof
 from tests.support.pipe import an_inbound
@@ -22,7 +22,7 @@ async def talk(store: Store, key: SessionKey, text: str) -> str:
         session = await load(store, str(key))
         entries = [Entry("user", text, inbound.id)]
         try:
-            committed = await store.commit(session, str(key), (mail,), entries, (), Ending(), proof())
+            committed = await store.commit(Commit(session, str(key), proof(), (mail,), entries))
         except Superseded:
             continue
         return committed.session.id

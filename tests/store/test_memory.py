@@ -9,7 +9,7 @@ import pytest
 from shared.errors import Superseded
 from shared.messages import Session
 from shared.store import Store
-from shared.store.change import Also, Change, Ending
+from shared.store.change import Also, Change, Commit
 from shared.store.memory import Due, Quiet
 from tests.store.books import accept, commit, load, mail, proof, write
 from tests.support.pipe import an_inbound, key_of
@@ -24,7 +24,7 @@ async def ended(store: Store) -> Session:
     """A session that has ended, and is to be looked at."""
     session = await a_session(store)
     change = Change(next_session_id="ses_next", end_reason="session_reset")
-    await store.commit(session, key_of(), (), (), (), Ending(), proof(), change)
+    await store.commit(Commit(session, key_of(), proof(), change=change))
     return session
 
 
@@ -120,7 +120,7 @@ async def test_a_commit_that_loses_forgets_nothing(store: Store) -> None:
     forget = Change(also=(Also("commit_forget", {"owner": "ann", "note_id": first.id}),))
     stale, fresh = session, await load(store)
     with pytest.raises(Superseded):
-        await store.commit(stale, key_of(), (), (), (), Ending(), proof(), forget)
+        await store.commit(Commit(stale, key_of(), proof(), change=forget))
     assert len(await store.memory.of("ann", 10)) == 2
-    await store.commit(fresh, key_of(), (), (), (), Ending(), proof(), forget)
+    await store.commit(Commit(fresh, key_of(), proof(), change=forget))
     assert [note.text for note in await store.memory.of("ann", 10)] == ["b"]

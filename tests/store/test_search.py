@@ -10,7 +10,7 @@ import pytest
 
 from shared.messages import Entry, Mail, Reply, Session, Source
 from shared.store import Store, open_store
-from shared.store.change import Change, Ending
+from shared.store.change import Change, Commit
 from shared.store.database import Step
 from shared.store.grams import folded, grams_for, grams_of
 from shared.store.search import ROWS_AT_ONCE, TAIL, Found, snippet
@@ -32,9 +32,8 @@ async def said(
     )
     rows = [Entry("user", texts[0], inbound.id, data), *(Entry("assistant", text, data=data) for text in texts[1:])]
     session = await load(store, key_of(chat))
-    change = change or Change()
-    committed = await store.commit(session, key_of(chat), [letter], rows, [Reply("ok")], Ending(), proof(), change)
-    return committed.session
+    commit = Commit(session, key_of(chat), proof(), [letter], rows, [Reply("ok")], change=change or Change())
+    return (await store.commit(commit)).session
 
 
 async def indexed(store: Store) -> None:

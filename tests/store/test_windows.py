@@ -10,7 +10,7 @@ import pytest
 
 from shared.messages import Entry, Session
 from shared.store import Store, open_store
-from shared.store.change import Change, Ending
+from shared.store.change import Change, Commit
 from shared.store.windows import SESSION_BYTES, Windows
 from shared.window import Window
 from tests.store.books import commit, load, mail, proof, write
@@ -63,7 +63,7 @@ async def test_rows_that_left_the_conversation_are_gone(store: Store, other: Sto
     for undoing in (store, other):
         session = (await commit(store, await load(store), await mail(store, "one"), replies=["1"])).session
         change = Change(inactive_from=session.message_count - 1)
-        await undoing.commit(session, key_of(), (), (), (), Ending(), proof(), change)
+        await undoing.commit(Commit(session, key_of(), proof(), change=change))
         assert texts(await load(store)) == texts(await load(other)) == []
 
 

@@ -25,7 +25,7 @@ from shared.lane.session_lock import SessionLock
 from shared.messages import Entry, Inbound, Mail, Reply, Result, Session, State, Turn
 from shared.owner import owner_of
 from shared.session_key import SessionKey
-from shared.store.change import NO_CHANGE, Change, Committed, Ending, Proof
+from shared.store.change import NO_CHANGE, Change, Commit, Committed, Ending, Proof
 from shared.store.usage import Whose, has_usage, turns_usage
 from shared.value import value
 from workers import commands
@@ -202,7 +202,7 @@ class KeyTurns:
     async def _commit_alone(self, session: Session, change: Change, state: State) -> None:
         """Change the session between two turns, by the same compare-and-set."""
         proof = Proof(f"turn_{fresh_id()}", self.runner.worker, 0, self._claimed_at, now_ms())
-        await self.pipe.store.commit(session, self.lease.key, (), (), (), Ending(state), proof, change)
+        await self.pipe.store.commit(Commit(session, self.lease.key, proof, ending=Ending(state), change=change))
 
     async def _obey(self, mail: Mail, attempt: int, agent: Agent, name: str, args: str) -> Committed | None:
         """A command is its key's turn: it waits its time and is committed like any other."""
@@ -435,14 +435,12 @@ class KeyTurns:
         session, key = self.session, self.lease.key
         assert session is not None
         entries, replies = (*self._seed, *entries), in_parts(mail.inbound.source.platform, replies)
+        commit = Commit(session, key, proof, (mail, *self.merged), entries, replies, ending, change)
         with metrics.SECONDS["commit"].time():
             while True:
                 try:
                     reach("commit.before")
-                    commit = self.pipe.store.commit
-                    committed = await commit(
-                        session, key, (mail, *self.merged), entries, replies, ending, proof, change
-                    )
+                    committed = await self.pipe.store.commit(commit)
                     reach("commit.after")
                     return committed
                 except Unavailable as error:

@@ -16,7 +16,7 @@ from shared.clock import now_ms
 from shared.ids import fresh_id
 from shared.messages import Entry, Mail
 from shared.store import Store, open_store
-from shared.store.change import Ending, Proof
+from shared.store.change import Commit, Proof
 from shared.store.database import Statement, Step
 from tests.bench.agent import ANSWER
 from tests.bench.board import Sample, Variant
@@ -109,7 +109,7 @@ async def _timed(store: Store, key: int, commit: bool) -> float:
         entries = (Entry("user", inbound.text, inbound.id), *ANSWER.entries)
         proof = Proof(f"turn_{fresh_id()}", "bench", 1, now_ms(), now_ms())
         mail = (Mail(session.done_seq + 1, inbound, journaled=False),)
-        await store.commit(session, key_of(key), mail, entries, ANSWER.replies, Ending(), proof)
+        await store.commit(Commit(session, key_of(key), proof, mail, entries, ANSWER.replies))
     return 1000 * (time.perf_counter() - begun)
 
 
