@@ -1,4 +1,4 @@
-"""Values to bytes and back. Every record carries the wire version; what cannot be read is Malformed, never a crash."""
+"""Values to JSON and back; shared/mail.py has the records of mail. What cannot be read is Malformed, never a crash."""
 
 from __future__ import annotations
 
@@ -29,38 +29,12 @@ class Serializer:
 
 def message_id(platform: str, account: str, event_id: str) -> str:
     """The id of the inbound that this platform event becomes, however often it is delivered."""
-    digest = blake2b(_dumps([platform, account, event_id]), digest_size=15)
+    digest = blake2b(encode_json([platform, account, event_id]), digest_size=15)
     return f"in_{digest.hexdigest()}"
 
 
-def encode_inbound(inbound: Inbound) -> bytes:
-    """The record of an inbound; Malformed for text that is not Unicode, such as half a surrogate pair."""
-    return _dumps({"v": WIRE_VERSION, "inbound": inbound})
-
-
-def decode_inbound(data: bytes | str) -> Inbound:
-    """The inbound in `data`; Malformed, with the reason, for garbage and for versions from the future."""
-    try:
-        record = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        raise Malformed("not an inbound: not JSON") from None
-    if not isinstance(record, dict):
-        raise Malformed("not an inbound: not an object")
-    version = record.get("v")
-    if type(version) is not int or version != WIRE_VERSION:
-        raise Malformed(f"wire version {version!r:.20} is not known")
-    try:
-        fields = dict(record["inbound"])
-        fields["source"], fields["media"] = decode_source(fields["source"]), decode_media(fields["media"])
-        inbound = _made(Inbound, fields)
-    except (KeyError, TypeError, ValueError) as error:
-        raise Malformed(f"not an inbound: {type(error).__name__}") from None
-    _check(inbound, "inbound", _INBOUND)
-    return inbound
-
-
 def encode_turn(turn: Turn) -> bytes:
-    return _dumps({"v": WIRE_VERSION, "turn": replace(turn, history=tuple(turn.history))})
+    return encode_json({"v": WIRE_VERSION, "turn": replace(turn, history=tuple(turn.history))})
 
 
 def decode_turn(data: bytes) -> Turn:
@@ -75,7 +49,7 @@ def decode_turn(data: bytes) -> Turn:
 
 
 def encode_result(result: Result) -> bytes:
-    return _dumps({"v": WIRE_VERSION, "result": result})
+    return encode_json({"v": WIRE_VERSION, "result": result})
 
 
 def decode_result(fields: dict[str, Any]) -> Result:
@@ -97,38 +71,31 @@ def storable(text: str) -> str:
 
 def encode_text(value: Any) -> str:
     """JSON for a text column; dataclasses become objects."""
-    return _dumps(value).decode()
+    return encode_json(value).decode()
 
 
 def decode_source(fields: Any) -> Source:
     """The source in a decoded record; Malformed where a field is missing or of the wrong kind."""
     try:
-        source = _made(Source, fields)
+        source = from_fields(Source, fields)
     except (TypeError, AttributeError):
         raise Malformed("the source is no object, or a field is missing") from None
-    _check(source, "source", _SOURCE)
+    check_fields(source, "source", _SOURCE)
     return source
 
 
 def decode_media(items: Any) -> tuple[Media, ...]:
     """The media in a decoded record; Malformed where they are something else."""
     try:
-        media = tuple(_made(Media, item) for item in items)
+        media = tuple(from_fields(Media, item) for item in items)
     except (TypeError, AttributeError):
         raise Malformed("media is no list of objects, or a field is missing") from None
     for item in media:
-        _check(item, "media", _MEDIA)
+        check_fields(item, "media", _MEDIA)
     return media
 
 
 _TEXT, _MAYBE_TEXT = (str,), (str, type(None))
-_INBOUND: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("id", "event_id", "text"), _TEXT),
-    **dict.fromkeys(("reply_to", "message", "album", "earlier"), _MAYBE_TEXT),
-    "mentioned": (bool,),
-    "sent_at": (int, type(None)),
-    "received_at": (int,),
-}
 _SOURCE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("platform", "chat", "chat_type", "account"), _TEXT),
     **dict.fromkeys(("user", "user_alt", "thread", "scope", "chat_name", "user_name", "topic"), _MAYBE_TEXT),
@@ -136,9 +103,9 @@ _SOURCE: dict[str, tuple[type, ...]] = {
 _MEDIA: dict[str, tuple[type, ...]] = {"url": _TEXT, "type": _MAYBE_TEXT, "name": _MAYBE_TEXT}
 
 
-def _made(kind: type[T], fields: dict[str, Any]) -> T:
-    """The value with these fields. Fields that only a later version knows are ignored: during a rolling deployment its
-    receivers write what our workers read. TypeError where a field is missing."""
+def from_fields(kind: type[T], fields: dict[str, Any]) -> T:
+    """The value with these fields; TypeError where one is missing. Fields that only a later version knows are ignored:
+    during a rolling deployment its receivers write what our workers read."""
     try:
         return kind(**fields)
     except TypeError:
@@ -146,13 +113,15 @@ def _made(kind: type[T], fields: dict[str, Any]) -> T:
         return kind(**{name: value for name, value in fields.items() if name in known})
 
 
-def _check(value: Any, what: str, kinds: dict[str, tuple[type, ...]]) -> None:
+def check_fields(value: Any, what: str, kinds: dict[str, tuple[type, ...]]) -> None:
+    """Malformed where a field of the value is of none of its kinds."""
     for name, allowed in kinds.items():
         if type(getattr(value, name)) not in allowed:
             raise Malformed(f"{what}.{name} is of the wrong kind")
 
 
-def _dumps(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
+    """The value as JSON; dataclasses become objects. Malformed for what JSON cannot hold."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from shared import log, metrics
-from shared.codec import decode_inbound, encode_inbound
 from shared.control import control_key, conversation_of, is_control
 from shared.errors import MailboxFull, Malformed, Unavailable
 from shared.failpoints import reach
 from shared.lane import Put
+from shared.mail import decode_inbound, encode_mail
 from shared.messages import Inbound, State
 from shared.pipeline import Pipeline
 from shared.routing import Sharing, agent_for
@@ -44,7 +44,7 @@ async def accept(pipe: Pipeline, inbound: Inbound) -> Acceptance:
 
 
 async def _journal(pipe: Pipeline, inbound: Inbound, key: str) -> Acceptance:
-    payload = encode_inbound(inbound)
+    payload = encode_mail(inbound)
     reach("accept.before_journal")
     accepted = await pipe.store.journal.accept(inbound, payload, key, pipe.settings.mailbox_limit)
     reach("accept.after_journal")
@@ -63,7 +63,7 @@ async def _journal(pipe: Pipeline, inbound: Inbound, key: str) -> Acceptance:
 
 
 async def _mailbox_only(pipe: Pipeline, inbound: Inbound, key: str) -> Acceptance:
-    payload = encode_inbound(inbound)
+    payload = encode_mail(inbound)
     limit = pipe.settings.mailbox_limit
     put = await pipe.lane_of(key).put(key, 0, payload, limit=limit, seen=inbound.id, seen_ttl_s=SEEN_TTL_S)
     if put is Put.FULL:

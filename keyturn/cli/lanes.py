@@ -111,16 +111,17 @@ async def _open_parts(pipe: Pipeline, destination: str) -> dict[str, Any] | None
 
 
 def _mail_id(lane: Lane, pipe: Pipeline, payload: bytes) -> str:
-    """What a piece of mail is about: a message id, or the number of an outbox row."""
-    from shared.codec import decode_inbound
+    """What a piece of mail is about: a message id, a session to take notes of, or the number of an outbox row."""
     from shared.errors import Malformed
+    from shared.mail import TakeNotes, decode_mail
 
     if lane is pipe.deliveries:
         return payload.decode(errors="replace")
     try:
-        return decode_inbound(payload).id
+        content = decode_mail(payload)
     except Malformed as error:
         return f"unreadable: {error}"
+    return f"notes of {content.session_id}" if isinstance(content, TakeNotes) else content.id
 
 
 def _dated(row: dict[str, Any]) -> dict[str, Any]:

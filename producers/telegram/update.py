@@ -10,9 +10,10 @@ from producers.access import Verdict, judge
 from producers.telegram.normalise import PLATFORM, Bot, Ignored, Migrated, normalise
 from shared import log, metrics
 from shared.clock import now_ms
-from shared.codec import decode_inbound, message_id
+from shared.codec import message_id
 from shared.door import accept
 from shared.errors import Malformed
+from shared.mail import decode_inbound
 from shared.messages import Inbound
 from shared.pipeline import Pipeline
 from shared.store.following import follow_chat

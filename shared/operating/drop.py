@@ -11,10 +11,10 @@ from contextlib import suppress
 
 from shared import log
 from shared.clock import now_ms
-from shared.codec import decode_inbound
 from shared.errors import AlreadyDone, Malformed, PipelineError, Superseded, Unavailable
 from shared.ids import fresh_id
 from shared.lane.operator import discard, free, restless, waiting_mail
+from shared.mail import decode_inbound
 from shared.messages import Inbound, Mail, Reply, Session, State
 from shared.pipeline import Pipeline
 from shared.store.change import Commit, Ending, Proof

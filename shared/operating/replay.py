@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from shared.clock import now_ms
-from shared.codec import decode_inbound, message_id
+from shared.codec import message_id
 from shared.door import accept
 from shared.errors import CannotDo, MailboxFull, Malformed, Unavailable
+from shared.mail import decode_inbound
 from shared.messages import Inbound
 from shared.pipeline import Pipeline
 from shared.value import value

@@ -16,11 +16,12 @@ import orjson
 
 from shared import log
 from shared.clock import now_ms
-from shared.codec import encode_inbound, encode_text, storable
+from shared.codec import encode_text, storable
 from shared.context.legal import keepable
 from shared.control import conversation_of, is_control_key
 from shared.errors import Locked, Superseded, Unavailable
 from shared.ids import fresh_id
+from shared.mail import encode_mail
 from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, State
 from shared.owner import owner_of
 from shared.session_key import SessionKey
@@ -240,7 +241,7 @@ def _unjournaled(mail: Mail, settled: Mapping[str, Any], keyed: Mapping[str, Any
         "event_id": inbound.event_id,
         "platform": inbound.source.platform,
         "seq": mail.seq,
-        "payload": (mail.payload or encode_inbound(inbound)).decode(),
+        "payload": (mail.payload or encode_mail(inbound)).decode(),
         "received_at": inbound.received_at,
     }
 
@@ -306,6 +307,6 @@ def _also(commit: Commit, added: int, owner: str | None, keyed: Mapping[str, Any
 
 
 def _dead(inbound: Inbound, commit: Commit, keyed: Mapping[str, Any]) -> Step:
-    payload, ending = encode_inbound(inbound).decode(), commit.ending
+    payload, ending = encode_mail(inbound).decode(), commit.ending
     about = {"reason": ending.reason or "failed", "detail": storable(ending.detail), "attempts": commit.proof.attempts}
     return step("commit_dead", id=inbound.id, payload=payload, **about, **keyed)

@@ -12,7 +12,8 @@ from hashlib import blake2b
 import orjson
 
 from shared.clock import now_ms
-from shared.codec import encode_inbound, storable
+from shared.codec import storable
+from shared.mail import encode_mail
 from shared.messages import Inbound, Mail, Reply
 from shared.store.commits import parts_of
 from shared.store.database import Database, Row, Step, step
@@ -54,7 +55,7 @@ class DeadLetters:
         about = {"kind": "inbound", "ref": inbound.id, "session_key": session_key, "reason": FULL}
         told, _ = await self._database.write(
             step("refuse_notice", reason=FULL, since=since, **part),
-            _letter(f"{FULL}:{inbound.id}", encode_inbound(inbound).decode(), "too many messages wait", **about),
+            _letter(f"{FULL}:{inbound.id}", encode_mail(inbound).decode(), "too many messages wait", **about),
         )
         return Told(destination, told[0]["id"]) if told else None
 

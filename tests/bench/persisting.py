@@ -15,8 +15,8 @@ import uvloop
 
 from shared import log, settings
 from shared.clock import now_ms
-from shared.codec import encode_inbound
 from shared.ids import fresh_id
+from shared.mail import encode_mail
 from shared.messages import Entry, Mail
 from shared.pipeline import open_pipeline
 from shared.store import Store
@@ -47,7 +47,7 @@ async def _journaled(store: Store, key: int, turns: int) -> list[Mail]:
     mail = []
     for n in range(turns):
         inbound = an_inbound(key, n)
-        accepted = await store.journal.accept(inbound, encode_inbound(inbound), key_of(key), turns)
+        accepted = await store.journal.accept(inbound, encode_mail(inbound), key_of(key), turns)
         mail.append(Mail(accepted.seq, inbound))
     return mail
 

@@ -23,6 +23,7 @@ from shared.codec import Serializer
 from shared.door import accept
 from shared.embedded import child
 from shared.errors import Superseded, Transient
+from shared.mail import TakeNotes, encode_mail
 from shared.messages import Part, Receipt
 from shared.settings import Settings
 from shared.store.change import Commit, Proof
@@ -33,7 +34,7 @@ from workers.agents.contract import FunctionAgent
 from workers.delivery import Idempotency
 from workers.delivery.deliver import Courier, deliver_parts
 from workers.process.rq_worker import KeyturnWorker
-from workers.turn.open import open_mail
+from workers.turn.open import Opened, open_mail
 
 DESTINATION = "to:webhook:c1"
 
@@ -228,6 +229,13 @@ async def test_keys_show_tells_lane_journal_and_waiting_mail(rig: Rig, cli: Cli)
     assert (shown["lane"], shown["waiting"], len(shown["journal"]["unsent"])) == ("deliveries", 2, 2)
 
 
+async def test_keys_show_says_what_each_piece_of_mail_is_about(rig: Rig, cli: Cli) -> None:
+    accepted = await rig.accept("hello")
+    await rig.pipe.turns.put(key_of(), 0, encode_mail(TakeNotes("ses_1")))
+    shown = (await cli("keys", "show", key_of(), "--json")).json
+    assert [mail["id"] for mail in shown["mail"]] == [accepted.id, "notes of ses_1"]
+
+
 async def test_a_released_key_goes_on_at_once_and_its_old_holder_commits_nothing(rig: Rig, cli: Cli) -> None:
     await rig.accept("hello")
     stale = await rig.lease()
@@ -235,7 +243,7 @@ async def test_a_released_key_goes_on_at_once_and_its_old_holder_commits_nothing
     printed = await cli("keys", "release", key_of())
     assert (printed.code, printed.out) == (0, f"{key_of()} was leased, now awake\n")
     await rig.run_turns()
-    assert opened.mail is not None
+    assert isinstance(opened, Opened) and opened.mail is not None
     proof = Proof("turn_stale", "zombie", 1, 0, 0)
     with pytest.raises(Superseded):
         await rig.pipe.store.commit(Commit(opened.session, stale.key, proof, mail=(opened.mail,)))
@@ -353,14 +361,14 @@ async def test_an_inbound_that_could_not_be_read_is_replayed_once_this_version_c
 ) -> None:
     inbound = an_inbound("from the future")
     with monkeypatch.context() as patch:
-        patch.setattr("shared.codec.WIRE_VERSION", 2)
+        patch.setattr("shared.mail.INBOUND_VERSION", 2)
         await accept(rig.pipe, inbound)
     await rig.run_turns()
     [letter] = (await cli("dead", "list", "--json")).json
     assert (letter["ref"], letter["reason"]) == (inbound.id, "malformed")
     refused = await cli("dead", "replay", str(letter["id"]))
     assert (refused.code, refused.err.count("\n")) == (1, 1) and "wire version 2" in refused.err
-    monkeypatch.setattr("shared.codec.WIRE_VERSION", 2)
+    monkeypatch.setattr("shared.mail.INBOUND_VERSION", 2)
     assert (await cli("dead", "replay", str(letter["id"]))).code == 0
     await rig.run_turns()
     assert await rig.transcript() == ["from the future", "echo: from the future"]

@@ -14,12 +14,13 @@ from shared.door import accept
 from shared.errors import Permanent, Superseded
 from shared.lane.lane import Claim
 from shared.lane.operator import waiting_mail
+from shared.mail import TakeNotes, encode_mail
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from shared.store.change import Commit, Proof
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agents.contract import FunctionAgent
-from workers.turn.open import open_mail
+from workers.turn.open import Opened, open_mail
 from workers.turn.take import NOTICE
 
 
@@ -56,7 +57,7 @@ async def test_a_worker_that_lost_its_lease_commits_nothing(rig: Rig) -> None:
     await rig.expire_lease(rig.pipe.turns, key_of())
     await rig.pipe.turns.recover(key_of())
     await rig.run_turns()  # another worker takes over and answers
-    assert opened.mail is not None
+    assert isinstance(opened, Opened) and opened.mail is not None
     proof = Proof("turn_stale", "zombie", 1, 0, 0)
     with pytest.raises(Superseded):
         await rig.pipe.store.commit(Commit(opened.session, stale.key, proof, mail=(opened.mail,)))
@@ -235,3 +236,17 @@ async def test_all_photos_of_an_album_end_like_the_first_or_merged_into_its_answ
     expected = [ends, "merged", "merged"] if ends == "answered" else [ends] * 3
     assert [row["state"] for row in rows if row is not None] == expected
     assert len(await rig.pipe.store.dead.all(state="open", limit=10)) == (3 if ends == "dead" else 0)
+
+
+async def test_notes_to_take_between_two_photos_do_not_end_their_album(
+    make_settings: Callable[..., Settings],
+) -> None:
+    async with open_pipeline(make_settings(durability="redis", log_level="error")) as pipe:
+        rig = Rig(pipe)
+        photos = [replace(an_inbound(f"photo {n}"), album="a1", received_at=now_ms() - 5000) for n in range(2)]
+        await accept(pipe, photos[0])
+        await pipe.turns.put(key_of(), 0, encode_mail(TakeNotes("ses_unknown")))
+        await accept(pipe, photos[1])
+        await rig.run_turns()
+        assert await rig.transcript() == ["photo 0\nphoto 1", "echo: photo 0\nphoto 1"]
+        assert [name for name in await rig.residue() if name.startswith("kt:turns")] == []

@@ -10,6 +10,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "shared/context/*.py",
         "shared/session_key.py",
         "shared/codec.py",
+        "shared/mail.py",
         "shared/signing.py",
         "shared/owner.py",
         "shared/control.py",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from shared.codec import encode_inbound
+from shared.mail import encode_mail
 from shared.messages import Entry, Inbound, Mail, Reply, Session
 from shared.store import Store
 from shared.store.change import ANSWERED, Commit, Committed, Ending, Proof
@@ -21,7 +21,7 @@ TABLES = ("inbox", "routes", "sessions", "messages", "turns", "outbox", "dead")
 
 async def accept(store: Store, inbound: Inbound, *, limit: int = 1000, key: str | None = None) -> Accepted:
     key = key if key is not None else key_of(inbound.source.chat)
-    return await store.journal.accept(inbound, encode_inbound(inbound), key, limit)
+    return await store.journal.accept(inbound, encode_mail(inbound), key, limit)
 
 
 async def mail(store: Store, text: str = "hello", *, chat: str = "c1", **about: Any) -> Mail:

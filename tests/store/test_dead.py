@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from shared.codec import decode_inbound
+from shared.mail import decode_inbound
 from shared.store import Store
 from shared.store.dead import PAYLOAD_LIMIT
 from tests.store.books import ask

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shared.clock import now_ms
-from shared.codec import encode_inbound
+from shared.mail import encode_mail
 from shared.messages import Mail, Reply, State
 from shared.store import Store
 from shared.store.change import Ending
@@ -136,7 +136,7 @@ async def full_conversation(store: Store) -> Mail:
 
 async def refused(store: Store, words: str, chat: str = "c1") -> None:
     inbound = an_inbound(words, chat=chat)
-    payload = encode_inbound(inbound).decode()
+    payload = encode_mail(inbound).decode()
     await store.dead.set_aside("inbound", inbound.id, key_of(chat), "mailbox full", "too many", payload)
 
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.codec import WIRE_VERSION, decode_inbound, decode_media, decode_source, encode_inbound, message_id
+from shared.codec import decode_media, decode_source, message_id
 from shared.errors import Malformed
+from shared.mail import INBOUND_VERSION, decode_inbound, encode_mail
 from shared.messages import Inbound, Media, Source
 
 FULL = Inbound(
@@ -28,20 +29,20 @@ TEXT = st.text(max_size=20)
 
 
 def record(**changes: Any) -> dict[str, Any]:
-    fields = orjson.loads(encode_inbound(FULL))["inbound"]
-    return {"v": WIRE_VERSION, "inbound": {**fields, **changes}}
+    fields = orjson.loads(encode_mail(FULL))["inbound"]
+    return {"v": INBOUND_VERSION, "inbound": {**fields, **changes}}
 
 
 @pytest.mark.parametrize("inbound", [FULL, Inbound("in_1", "e", Source("local", "c"), "hi")])
 def test_an_inbound_comes_back_as_it_was(inbound: Inbound) -> None:
-    assert decode_inbound(encode_inbound(inbound)) == inbound
-    assert decode_inbound(encode_inbound(inbound).decode()) == inbound
+    assert decode_inbound(encode_mail(inbound)) == inbound
+    assert decode_inbound(encode_mail(inbound).decode()) == inbound
 
 
 @given(TEXT, TEXT, st.one_of(st.none(), TEXT))
 def test_any_text_comes_back_as_it_was(chat: str, text: str, user: str | None) -> None:
     inbound = Inbound("in_1", "e", Source("x", chat, user=user), text)
-    assert decode_inbound(encode_inbound(inbound)) == inbound
+    assert decode_inbound(encode_mail(inbound)) == inbound
 
 
 @pytest.mark.parametrize("version", [0, 2, 99, -1, None, "1", 1.0, True, [1], {"v": 1}, "x" * 10_000])
@@ -159,7 +160,7 @@ def test_media_of_the_wrong_shape_are_malformed(items: object) -> None:
 
 def test_text_that_is_not_unicode_is_malformed_when_written() -> None:
     with pytest.raises(Malformed):
-        encode_inbound(Inbound("in_1", "e", Source("x", "c"), "half a pair: \ud83d"))
+        encode_mail(Inbound("in_1", "e", Source("x", "c"), "half a pair: \ud83d"))
     with pytest.raises(Malformed):
         message_id("x", "", "\ud83d")
 

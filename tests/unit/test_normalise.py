@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.webhook.normalise import MEDIA_LIMIT, NAME_LIMIT, TEXT_LIMIT, event_id_of, normalise, parse
-from shared.codec import decode_inbound, encode_inbound
 from shared.errors import Malformed
+from shared.mail import decode_inbound, encode_mail
 from shared.messages import Inbound
 
 PAYLOADS = Path(__file__).parents[1] / "payloads/webhook"
@@ -87,7 +87,7 @@ def test_any_value_in_any_field_is_understood_or_malformed(name: str, value: Any
     complaint = ""
     try:
         inbound = made(parse(orjson.dumps(body(**{name: value}))))
-        assert decode_inbound(encode_inbound(inbound)) == inbound
+        assert decode_inbound(encode_mail(inbound)) == inbound
     except Malformed as error:
         complaint = str(error)
     assert complaint.isprintable() and len(complaint) < 200

@@ -9,11 +9,12 @@ import pytest
 
 from producers.telegram.normalise import Bot, normalise
 from producers.webhook.normalise import normalise as normalise_webhook
-from shared.codec import decode_inbound, decode_source, encode_inbound, encode_text
+from shared.codec import decode_source, encode_text
 from shared.context.compression import last_prompt_tokens
 from shared.context.history import window
 from shared.context.marks import user_row
 from shared.errors import Malformed
+from shared.mail import decode_inbound, encode_mail
 from shared.messages import Entry, Inbound, Media, Source
 from shared.session_key import SessionKey
 
@@ -27,7 +28,7 @@ def from_webhook(**chat: Any) -> Inbound:
 def test_E1_a_full_source_comes_back_with_thread_and_topic() -> None:
     assert decode_source(orjson.loads(encode_text(FULL))) == FULL
     inbound = Inbound("in_1", "e1", FULL, "hi", (Media("https://example.org/a"),))
-    assert decode_inbound(encode_inbound(inbound)).source == FULL
+    assert decode_inbound(encode_mail(inbound)).source == FULL
 
 
 def test_E2_a_number_as_chat_id_is_text() -> None:

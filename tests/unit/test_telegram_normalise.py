@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.telegram.normalise import Bot, Ignored, Migrated, chat_of, normalise
-from shared.codec import decode_inbound, encode_inbound, message_id
+from shared.codec import message_id
 from shared.errors import Malformed
+from shared.mail import decode_inbound, encode_mail
 from shared.messages import Inbound
 
 PAYLOADS = Path(__file__).parents[1] / "payloads/telegram"
@@ -172,7 +173,7 @@ def test_whatever_stands_in_any_place_is_understood_or_malformed(data: st.DataOb
     except Malformed:
         return
     if isinstance(found, Inbound):
-        assert decode_inbound(encode_inbound(found)) == found
+        assert decode_inbound(encode_mail(found)) == found
 
 
 @given(st.text(max_size=30), st.text(max_size=30))

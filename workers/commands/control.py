@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from shared.clock import iso, now_ms
-from shared.codec import decode_inbound
 from shared.errors import Malformed
 from shared.lane.operator import look
 from shared.lane.session_lock import joined
 from shared.lane.stopping import stop as stop_key
+from shared.mail import decode_mail
+from shared.messages import Inbound
 from workers.commands import Answer, Call, Command, register
 
 
@@ -50,10 +51,12 @@ async def status(call: Call) -> Answer:
 
 
 def _received_by(at_ms: int, payload: bytes) -> bool:
+    """Whether this is a message that was said by then; notes to take were said by nobody, and /stop leaves them."""
     try:
-        return decode_inbound(payload).received_at <= at_ms
+        content = decode_mail(payload)
     except Malformed:
         return False
+    return isinstance(content, Inbound) and content.received_at <= at_ms
 
 
 register(Command("stop", "stop what I am doing, and drop what waits", stop))

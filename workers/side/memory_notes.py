@@ -1,6 +1,6 @@
 """Looks at a conversation that is over and asks the model what of it is worth keeping.
 
-It comes as mail of the key (`letter`), so it runs under the key's lease and never beside a turn of it. Nothing here is in
+It comes as mail of the key (`TakeNotes`), so it runs under the key's lease and never beside a turn of it. Nothing here is in
 the transcript. A crash leaves the mail: the next holder tries again, at most three times in all, and what was kept once is
 not kept twice (shared/store/memory.py).
 """
@@ -11,8 +11,6 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
-
-import orjson
 
 from shared import log, metrics
 from shared.clock import now_ms
@@ -33,23 +31,6 @@ if TYPE_CHECKING:
 ROWS = 400  # of a conversation, from its end
 AGAIN = timedelta(minutes=1)  # after the first failed try; it doubles
 WITHOUT_BUDGET_MS = 3_600_000  # budgets are per day: no try is spent on one that is used up
-_BEGINNING = b'{"flush":'
-
-
-def letter(session_id: str) -> bytes:
-    """The mail that asks for a session to be looked at. The same for the same session, so a mailbox holds it once."""
-    return orjson.dumps({"flush": session_id})
-
-
-def read(payload: bytes) -> str | None:
-    """The session that a letter names; None for other mail."""
-    if not payload.startswith(_BEGINNING):
-        return None
-    try:
-        found = orjson.loads(payload)["flush"]
-    except orjson.JSONDecodeError:
-        return None
-    return found if isinstance(found, str) else None
 
 
 async def look_back(session_id: str, key: str, runner: Runner) -> None:

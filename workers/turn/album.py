@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from shared.clock import now_ms
-from shared.codec import decode_inbound
 from shared.errors import Malformed
 from shared.lane import Lease
 from shared.lane.lease import Waiting
+from shared.mail import TakeNotes, decode_mail
 from shared.messages import Inbound, Mail, State
 from shared.store.database import Row
 from shared.store.journal import Journal
@@ -41,19 +41,22 @@ def _waits(mail: Mail, row: Row | None) -> bool:
 
 
 def _following(waiting: Sequence[Waiting], first: Mail) -> Iterable[Mail]:
-    """Those right behind it: what came between two photos is a message of its own, and comes in its order."""
+    """The photos right behind it. A message between two photos ends the album: it is answered in its order. Mail that
+    nobody said (notes to take) is passed over."""
     last = first.seq
-    for letter in waiting:
-        if letter.seq <= first.seq:
+    for next_one in waiting:
+        if next_one.seq <= first.seq:
             continue
         try:
-            inbound = decode_inbound(letter.payload)
+            content = decode_mail(next_one.payload)
         except Malformed:
             return
-        if inbound.album != first.inbound.album or (first.journaled and letter.seq != last + 1):
+        if isinstance(content, TakeNotes):
+            continue
+        if content.album != first.inbound.album or (first.journaled and next_one.seq != last + 1):
             return
-        last = letter.seq
-        yield Mail(letter.seq, inbound, first.journaled, b"" if first.journaled else letter.payload)
+        last = next_one.seq
+        yield Mail(next_one.seq, content, first.journaled, b"" if first.journaled else next_one.payload)
 
 
 def as_one(first: Inbound, rest: Sequence[Mail]) -> Inbound:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from shared import metrics
-from shared.codec import decode_inbound
 from shared.errors import Malformed
 from shared.failpoints import reach
 from shared.lane.lease import FIRST_MAILBOX_SEQ, Waiting
+from shared.mail import Content, TakeNotes, decode_inbound, decode_mail
 from shared.messages import Inbound, Mail, Session, State
 from shared.store import Store
 from shared.unreadable import stand_in
@@ -25,10 +25,15 @@ class Opened:
     lacking: bytes | None = None  # what the mailbox should hold of it and does not
 
 
-async def open_mail(key: str, waiting: Waiting, session: Session | None, store: Store) -> Opened:
-    """Find the mail that is next by the journal's count. `session` is the one known from our last commit, if any."""
+async def open_mail(key: str, waiting: Waiting, session: Session | None, store: Store) -> Opened | TakeNotes:
+    """Find the message that is next by the journal's count. `session` is the one known from our last commit, if any.
+
+    Mail of another kind is in no journal: it is given as it is.
+    """
     journaled = waiting.seq < FIRST_MAILBOX_SEQ
     inbound, error = _decoded(waiting)
+    if isinstance(inbound, TakeNotes):
+        return inbound
     attempts, outage_ms, known = 0, None, True
     if session is None:
         reach("load.before")
@@ -57,7 +62,7 @@ async def open_barely(key: str, waiting: Waiting, store: Store) -> Opened:
     if waiting.seq < FIRST_MAILBOX_SEQ:
         return await _from_journal(key, waiting, session, store)
     inbound, error = _decoded(waiting)
-    if inbound is None:
+    if not isinstance(inbound, Inbound):
         await _set_aside(key, waiting, error, store)
         return Opened(session, None)
     return Opened(session, Mail(waiting.seq, inbound, journaled=False, payload=waiting.payload))
@@ -83,8 +88,9 @@ async def _set_aside(key: str, waiting: Waiting, error: str, store: Store) -> No
     metrics.DEAD_LETTER.labels("malformed").inc()
 
 
-def _decoded(waiting: Waiting) -> tuple[Inbound | None, str]:
+def _decoded(waiting: Waiting) -> tuple[Content | None, str]:
+    """What the mailbox has, or None and the reason why it cannot be read."""
     try:
-        return decode_inbound(waiting.payload), ""
+        return decode_mail(waiting.payload), ""
     except Malformed as error:
         return None, str(error)

@@ -22,6 +22,7 @@ from shared.ids import fresh_id
 from shared.lane import Lease
 from shared.lane.lease import Waiting
 from shared.lane.session_lock import SessionLock
+from shared.mail import TakeNotes
 from shared.messages import Entry, Inbound, Mail, Reply, Result, Session, State, Turn
 from shared.owner import owner_of
 from shared.session_key import SessionKey
@@ -31,8 +32,8 @@ from shared.value import value
 from workers import commands
 from workers.agents.contract import Agent
 from workers.delivery.parts import in_parts
-from workers.side import memory_notes as flush
 from workers.side.budget import day_at
+from workers.side.memory_notes import look_back
 from workers.turn.album import as_one, rest_of_album
 from workers.turn.lifetime import consumed, ending
 from workers.turn.open import Opened, open_barely, open_mail
@@ -52,18 +53,14 @@ async def take_turns(lease: Lease, runner: Runner) -> None:
     runner = runner.of(conversation_of(lease.key))
     turns = KeyTurns(lease, runner)
     try:
-        await _take_turns(lease, turns, runner)
+        await _take_turns(lease, turns)
     finally:
         await turns.lock.give_back()
 
 
-async def _take_turns(lease: Lease, turns: KeyTurns, runner: Runner) -> None:
+async def _take_turns(lease: Lease, turns: KeyTurns) -> None:
     while lease.mail:
         waiting = lease.mail[0]
-        if (session_id := flush.read(waiting.payload)) is not None:
-            await flush.look_back(session_id, lease.key, runner)
-            await lease.acknowledge([waiting.seq], limit=1)
-            continue
         ended: Ended | None = None
         try:
             ended = await turns.end(waiting)
@@ -111,6 +108,9 @@ class KeyTurns:
     async def end(self, waiting: Waiting) -> Ended | None:
         """Open the mail at the head of the mailbox and run its turn. None: look again, or the key was given back."""
         opened = await open_mail(self.lease.key, waiting, self.session, self.pipe.store)
+        if isinstance(opened, TakeNotes):
+            await look_back(opened.session_id, self.lease.key, self.runner)
+            return Ended((waiting.seq,))
         if await self.lock.follow(opened.session):  # another key talks to it: it may have moved on meanwhile
             self.session = None
             return None

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from shared.clock import now_ms
 from shared.context.reset import ResetPolicy
 from shared.errors import Malformed
+from shared.mail import TakeNotes, encode_mail
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
 from shared.store.memory import Quiet
-from workers.side.memory_notes import letter
 from workers.turn.lifetime import source_of
 
 PAGE = 200
@@ -66,5 +66,5 @@ class Watcher:
             if not left:
                 return
             if await memory.put_off(one, now + (BUSY_MS if busy else LOST_MS)) and not busy:
-                await lane.put(one.session_key, 0, letter(one.session_id))
+                await lane.put(one.session_key, 0, encode_mail(TakeNotes(one.session_id)))
                 left -= 1
