@@ -12,12 +12,18 @@ Keys at rest leave nothing behind.
 
 from __future__ import annotations
 
+import socket
 from hashlib import blake2b
 
 
 def partition(key: str, partitions: int) -> int:
     """The partition of a key: stable across processes, machines and versions."""
     return int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "big") % partitions
+
+
+def worker_name_prefix(pid: int) -> str:
+    """How the name of a worker process begins; a random part follows, so that a reused pid is no old name."""
+    return f"{socket.gethostname()}-{pid}-"
 
 
 def queue_name(lane: str, partition: int) -> str:

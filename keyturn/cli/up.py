@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -18,9 +17,10 @@ from pydantic import SecretStr
 
 from keyturn.cli.deployment import migrate
 from keyturn.cli.preflight import check_before_start
-from shared import log
+from shared import keys, log
 from shared.embedded import child, running, valkey
 from shared.errors import Unavailable
+from shared.lane.rq_names import WORKERS, worker_key
 from shared.own_modules import command_of
 from shared.settings import PREFIX, Settings
 
@@ -183,11 +183,11 @@ def _answers(url: str, settings: Settings, workers: Sequence[int]) -> bool:
         reported: set[bytes] = set()
         for redis_url in settings.redis_urls():
             with redis.Redis.from_url(redis_url, socket_timeout=2) as client:
-                found: Any = client.smembers("rq:workers")
+                found: Any = client.smembers(WORKERS)
                 reported |= found
     except (OSError, http.client.HTTPException, redis.RedisError):
         return False
-    names = [f"rq:worker:{socket.gethostname()}-{pid}-".encode() for pid in workers]  # see workers/process/run.py
+    names = [worker_key(keys.worker_name_prefix(pid)).encode() for pid in workers]
     return all(any(worker.startswith(name) for worker in reported) for name in names)
 
 

@@ -13,7 +13,7 @@ from shared.failpoints import reach
 from shared.lane.garbage import Garbled, natural
 from shared.lane.lane import Lane
 from shared.lane.lease import FIRST_MAILBOX_SEQ
-from shared.lane.wake import JOB_PREFIX, popped_key, queue_key
+from shared.lane.rq_names import JOB_PREFIX, popped_key, queue_key
 from shared.redis_servers import Script, Server
 
 _HERE = Path(__file__).parent

@@ -25,7 +25,17 @@ from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane.garbage import Garbled, purge, readable
 from shared.lane.lease import Lease, unpack_mail
-from shared.lane.wake import FAILURE_TTL_SECONDS, JOB_PREFIX, Running, WakeTemplate, popped_key, queue_key, stamp
+from shared.lane.rq_names import (
+    EXECUTION_PREFIX,
+    EXECUTIONS_PREFIX,
+    FAILURE_TTL_SECONDS,
+    JOB_PREFIX,
+    popped_key,
+    queue_key,
+    registry_keys,
+    time_text,
+)
+from shared.lane.wake import FreshWake, StartedWake, WakeTemplate
 from shared.redis_servers import Script, Server, Servers
 
 _HERE = Path(__file__).parent
@@ -95,12 +105,11 @@ class Lane:
         """The same, under way: it travels with what else this tick of the event loop sends. `here`: if the key gets a
         wake and this process has room for it, it need not wait to be popped."""
         partition = keys.partition(key, self.partitions)
-        wake_names, wake_args = self.wakes.make(key, partition)
-        names = [*self._names(key), keys.seen(seen), *wake_names]
-        queue, job_id = keys.queue_name(self.name, partition), wake_args[0]
-        if here and (take := self.takers.get(queue)) is not None and take(job_id):
-            names.append(popped_key(queue))
-        args = [key, seq, payload, limit, seen_ttl_s, self.patience_ms, *wake_args]
+        wake = self.wakes.make(key, partition)
+        names = [*self._names(key), keys.seen(seen), *wake.keys]
+        if here and (take := self.takers.get(wake.queue)) is not None and take(wake.id):
+            names.append(popped_key(wake.queue))
+        args = [key, seq, payload, limit, seen_ttl_s, self.patience_ms, *wake.args]
         return self.servers.of_partition(partition).call(PUT, names, args)
 
     async def start(
@@ -113,14 +122,14 @@ class Lane:
         worker_name: str,
         heartbeat_ttl_s: int,
         limit: int,
-    ) -> tuple[Claim, bytes, Lease | Running | None]:
+    ) -> tuple[Claim, bytes, Lease | StartedWake | None]:
         """Start a popped wake and claim its key. Gives the job's data, and the lease, or the job alone to be finished."""
-        running = Running(job_id, fresh_id(), worker_key, worker_name, queue, datetime.now(UTC))
-        job, _, _, wip, execution, executions, _ = running.names()
+        running = StartedWake(job_id, fresh_id(), worker_key, worker_name, queue, datetime.now(UTC))
         token = fresh_id()
-        names = [job, popped_key(queue), wip, execution, executions, keys.due(self.name)]
+        names = [running.job_key, popped_key(queue), running.running_key, running.execution_key]
+        names += [running.executions_key, keys.due(self.name)]
         now_s = running.started.timestamp()
-        args = [job_id, running.execution, worker_name, stamp(running.started), now_s, heartbeat_ttl_s, token]
+        args = [job_id, running.execution, worker_name, time_text(running.started), now_s, heartbeat_ttl_s, token]
         args += [self.lease_ms, limit, keys.mail(self.name, ""), keys.state(self.name, "")]
         answer = await server.call(START, names, args)
         claim = Claim(answer[0])
@@ -140,9 +149,9 @@ class Lane:
         self.hold(lease)
         return claim, answer[1], lease
 
-    async def finish(self, server: Server, running: Running, result_ttl_s: int) -> None:
+    async def finish(self, server: Server, running: StartedWake, result_ttl_s: int) -> None:
         """End a wake that has no lease."""
-        await server.call(FINISH, running.names(), running.finish_args(result_ttl_s))
+        await server.call(FINISH, running.finish_keys(), running.finish_args(result_ttl_s))
 
     async def due(self, server: Server, at_most: int, *, skip: int = 0) -> tuple[list[str], float]:
         """Keys whose time has come, after the first `skip`, and how many seconds until the next one comes."""
@@ -157,9 +166,9 @@ class Lane:
     async def recover(self, key: str) -> Recovered:
         """Wake the key if its lease or delay has ended or its wake is lost. Several may call it at once."""
         partition = keys.partition(key, self.partitions)
-        wake_names, wake_args = self.wakes.make(key, partition)
-        names = [*self._names(key), *wake_names]
-        args = [key, self.patience_ms, JOB_PREFIX, *wake_args]
+        wake = self.wakes.make(key, partition)
+        names = [*self._names(key), *wake.keys]
+        args = [key, self.patience_ms, JOB_PREFIX, *wake.args]
         reach("housekeep.before_recover")
         return Recovered(await self.servers.of_partition(partition).call(RECOVER, names, args))
 
@@ -169,8 +178,8 @@ class Lane:
 
     async def abandon(self, server: Server, queue: str, at_most: int) -> int:
         """Give up jobs whose worker died, for RQ's readers, and forget those that ended long ago; see `recover` for keys."""
-        names = [f"rq:{registry}:{queue}" for registry in ("wip", "failed", "finished")]
-        return int(await server.call(ABANDON, names, [FAILURE_TTL_SECONDS, JOB_PREFIX, at_most]))
+        prefixes = [JOB_PREFIX, EXECUTION_PREFIX, EXECUTIONS_PREFIX]
+        return int(await server.call(ABANDON, registry_keys(queue), [FAILURE_TTL_SECONDS, *prefixes, at_most]))
 
     async def awake(self, key_list: Sequence[str]) -> list[bool]:
         """For each key, whether Redis knows of it. A server that does not answer is taken to know all of its keys."""
@@ -188,8 +197,8 @@ class Lane:
                 known.update(zip(asked, map(bool, await server.asked(pipeline.execute())), strict=True))
         return [known.get(key, True) for key in key_list]
 
-    def fresh_wake(self, key: str) -> tuple[list[str], list[Any]]:
-        """KEYS and ARGV of a fresh wake, for the scripts that may need one."""
+    def fresh_wake(self, key: str) -> FreshWake:
+        """A wake for the key, for the scripts that may need one."""
         return self.wakes.make(key, keys.partition(key, self.partitions))
 
     def hold(self, lease: Lease) -> None:
@@ -236,7 +245,7 @@ class Lane:
         leases = [lease for lease in leases if lease.token in self._held]  # some may have ended since they were listed
         names = [keys.due(self.name)]
         for lease in leases:
-            names += [keys.state(self.name, lease.key), JOB_PREFIX + lease.running.id]
+            names += [keys.state(self.name, lease.key), lease.running.job_key]
         args = [self.lease_ms, *(item for lease in leases for item in (lease.token, lease.key))]
         reach("renew.before")
         for lease, renewed in zip(leases, await server.call(RENEW, names, args), strict=True):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shared import keys
 from shared.failpoints import reach
 from shared.lane.garbage import Garbled, natural, purge
-from shared.lane.wake import Running
+from shared.lane.wake import StartedWake
 from shared.redis_servers import Script, Server
 from shared.value import value
 
@@ -44,7 +44,7 @@ class Lease:
         server: Server,
         key: str,
         token: str,
-        running: Running,
+        running: StartedWake,
         *,
         attempts: int,
         begun: bool,
@@ -56,7 +56,12 @@ class Lease:
         self.key = key
         self.token = token
         self.running = running
-        self._names = [keys.mail(lane.name, key), keys.state(lane.name, key), keys.due(lane.name), *running.names()]
+        self._names = [
+            keys.mail(lane.name, key),
+            keys.state(lane.name, key),
+            keys.due(lane.name),
+            *running.finish_keys(),
+        ]
         self.of = mail[0].seq  # the mail that the counts below belong to
         self.attempts = attempts  # begun, by whomever
         self.begun = begun  # whether the one of this lease is among them
@@ -96,11 +101,11 @@ class Lease:
 
     async def acknowledge(self, seqs: Sequence[int], *, limit: int, hand_over: bool = False) -> list[Waiting]:
         """Drop done mail and get the next. Empty: the lease has ended, because nothing waits or another took the key."""
-        wake_names, wake_args = self.lane.fresh_wake(self.key) if hand_over else ([], [])
-        names = [*self._names, *wake_names]
+        wake = self.lane.fresh_wake(self.key) if hand_over else None
+        names = [*self._names, *wake.keys] if wake is not None else self._names
         args: list[Any] = [self.key, self.token, self.lane.lease_ms, limit, int(hand_over), self.lane.patience_ms]
         args += self.running.finish_args(self.result_ttl_s)
-        args += [len(seqs), *seqs, *wake_args]
+        args += [len(seqs), *seqs, *(wake.args if wake is not None else ())]
         reach("acknowledge.before")
         self.lane.let_go(self)  # no renewal may follow: it would take a lease again that this call is about to give up
         answer = await self.server.call(ACKNOWLEDGE, names, args)
@@ -129,12 +134,12 @@ class Lease:
     async def release(self, *, delay: timedelta = timedelta(0), spent: bool, outage: bool = False) -> None:
         """Give the key back with its mail, awake now or after `delay`. `spent`: the attempt failed, or something did
         before one was begun; else it never was, and `outage` says that the provider is away."""
-        wake_names, wake_args = self.lane.fresh_wake(self.key)
+        wake = self.lane.fresh_wake(self.key)
         delay_ms = int(delay.total_seconds() * 1000)
-        names = [*self._names[1:], *wake_names]
+        names = [*self._names[1:], *wake.keys]
         attempt = _ending(self.begun, spent, outage)
         args = [self.key, self.token, delay_ms, attempt, self.lane.patience_ms]
-        args += [*self.running.finish_args(self.result_ttl_s), *wake_args]
+        args += [*self.running.finish_args(self.result_ttl_s), *wake.args]
         reach("release.before")
         self._end()
         await self.server.call(RELEASE, names, args)

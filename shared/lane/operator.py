@@ -10,7 +10,7 @@ from pathlib import Path
 from shared import keys
 from shared.lane.lane import Lane
 from shared.lane.lease import Waiting
-from shared.lane.wake import JOB_PREFIX
+from shared.lane.rq_names import JobField, job_key
 from shared.redis_servers import Script, Server
 from shared.value import value
 
@@ -64,9 +64,9 @@ async def waiting_mail(lane: Lane, key: str, limit: int) -> list[Waiting]:
 
 async def free(lane: Lane, key: str) -> Freed:
     """Take the key from its holder and wake it. Safe at any time: a holder that goes on is refused by its commit."""
-    wake_names, wake_args = lane.fresh_wake(key)
-    names = [keys.state(lane.name, key), keys.due(lane.name), *wake_names]
-    return Freed(await lane.servers.of_key(key).call(FREE, names, [key, lane.patience_ms, *wake_args]))
+    wake = lane.fresh_wake(key)
+    names = [keys.state(lane.name, key), keys.due(lane.name), *wake.keys]
+    return Freed(await lane.servers.of_key(key).call(FREE, names, [key, lane.patience_ms, *wake.args]))
 
 
 async def discard(lane: Lane, key: str, seq: int) -> None:
@@ -112,7 +112,7 @@ async def _with_workers(server: Server, states: list[KeyState]) -> list[KeyState
         return states
     pipeline = server.client.pipeline(transaction=False)
     for state in leased:
-        pipeline.hget(f"{JOB_PREFIX}{state.job}", "worker_name")
+        pipeline.hget(job_key(str(state.job)), JobField.WORKER_NAME)
     names = await server.asked(pipeline.execute())
     workers = {state.key: name.decode(errors="replace") for state, name in zip(leased, names, strict=True) if name}
     return [replace(state, worker=workers.get(state.key)) for state in states]

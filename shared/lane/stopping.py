@@ -6,12 +6,11 @@ from pathlib import Path
 
 from shared import keys
 from shared.lane.lane import Lane
-from shared.lane.wake import JOB_PREFIX
+from shared.lane.rq_names import CHANNEL_PREFIX, JOB_PREFIX
 from shared.redis_servers import Script
 from shared.value import value
 
 STOP = Script.load(Path(__file__).parent / "stop.lua")
-CHANNEL_PREFIX = "rq:pubsub:"  # RQ's own channel of each worker
 
 
 @value
@@ -24,8 +23,8 @@ class Stop:
 
 async def stop(lane: Lane, key: str, at_ms: int, limit: int) -> Stop | None:
     """End the running turn and drop the waiting mail that was received by `at_ms`. None: the key is idle. Safe to repeat."""
-    wake_names, wake_args = lane.fresh_wake(key)
-    names = [keys.state(lane.name, key), keys.due(lane.name), keys.mail(lane.name, key), *wake_names]
-    args = [key, at_ms, lane.patience_ms, limit, JOB_PREFIX, CHANNEL_PREFIX, *wake_args]
+    wake = lane.fresh_wake(key)
+    names = [keys.state(lane.name, key), keys.due(lane.name), keys.mail(lane.name, key), *wake.keys]
+    args = [key, at_ms, lane.patience_ms, limit, JOB_PREFIX, CHANNEL_PREFIX, *wake.args]
     was, *mail = await lane.servers.of_key(key).call(STOP, names, args)
     return Stop(was == 3, tuple(mail)) if was else None

@@ -1,4 +1,4 @@
-"""The RQ job that says "drain this key". Its hash is what RQ's own enqueue would write, plus one field, `lane`."""
+"""The RQ job that says "drain this key". Its hash is what RQ's own enqueue writes, plus one field of ours, `lane`."""
 
 from __future__ import annotations
 
@@ -9,36 +9,31 @@ from typing import Any
 
 from redis import Redis
 from rq.job import Job, JobStatus
-from rq.queue import Queue
 
 from shared import keys
 from shared.codec import Serializer
 from shared.ids import fresh_id
+from shared.lane import rq_names
+from shared.lane.rq_names import FAILURE_TTL_SECONDS, JobField, time_text
 from shared.value import value
 
-QUEUES = Queue.redis_queues_keys
-JOB_PREFIX = Job.redis_job_namespace_prefix
-FAILURE_TTL_SECONDS = 24 * 3600
 CALL_LIMIT = 65_536  # bytes; a wake's call is a function name and a key
-
-
-def queue_key(name: str) -> str:
-    return Queue.redis_queue_namespace_prefix + name
-
-
-def popped_key(queue: str) -> str:
-    """Where RQ's workers keep what they popped until they start it."""
-    return queue_key(queue) + ":intermediate"
-
-
-def stamp(at: datetime) -> str:
-    """RQ's text form of a time."""
-    return at.isoformat(timespec="microseconds")[:26] + "Z"
+_VARYING = (JobField.CREATED_AT, JobField.ENQUEUED_AT, JobField.DATA, JobField.ORIGIN)  # rq_enqueue.lua adds them
 
 
 @value
-class Running:
-    """A started wake: what RQ calls a job, one execution of it, and the worker that has it."""
+class FreshWake:
+    """A wake that a script may enqueue: its id, its queue, and what rq_enqueue.lua needs as KEYS and ARGV."""
+
+    id: str
+    queue: str
+    keys: list[str]
+    args: list[Any]
+
+
+@value
+class StartedWake:
+    """A wake that a worker has started: in RQ's words a job and one execution of it."""
 
     id: str
     execution: str
@@ -47,27 +42,51 @@ class Running:
     queue: str
     started: datetime
 
-    def names(self) -> list[str]:
+    @property
+    def job_key(self) -> str:
+        return rq_names.job_key(self.id)
+
+    @property
+    def results_key(self) -> str:
+        return rq_names.results_key(self.id)
+
+    @property
+    def running_key(self) -> str:
+        return rq_names.running_key(self.queue)
+
+    @property
+    def running_entry(self) -> str:
+        return rq_names.running_entry(self.id, self.execution)
+
+    @property
+    def execution_key(self) -> str:
+        return rq_names.execution_key(self.id, self.execution)
+
+    @property
+    def executions_key(self) -> str:
+        return rq_names.executions_key(self.id)
+
+    def finish_keys(self) -> list[str]:
         """KEYS of rq_finish.lua."""
         return [
-            JOB_PREFIX + self.id,
-            f"rq:results:{self.id}",
-            f"rq:finished:{self.queue}",
-            f"rq:wip:{self.queue}",
-            f"rq:execution:{self.id}:{self.execution}",
-            f"rq:executions:{self.id}",
+            self.job_key,
+            self.results_key,
+            rq_names.finished_key(self.queue),
+            self.running_key,
+            self.execution_key,
+            self.executions_key,
             self.worker_key,
         ]
 
     def finish_args(self, result_ttl_s: int) -> list[Any]:
         """ARGV of rq_finish.lua, ending now."""
         ended = datetime.now(UTC)
-        times = [self.started.timestamp(), ended.timestamp(), stamp(ended)]
+        times = [self.started.timestamp(), ended.timestamp(), time_text(ended)]
         return [self.id, self.execution, self.worker_name, *times, result_ttl_s]
 
 
 class WakeTemplate:
-    """Makes the wakes of one lane. RQ itself fills in the fields, once; only id, times, queue and key vary after that."""
+    """Makes the wakes of one lane. RQ fills in the fields, once; after that only id, times, queue and key vary."""
 
     def __init__(self, func_name: str, lane: str, *, timeout_s: int, result_ttl_s: int) -> None:
         self._func_name = func_name
@@ -86,16 +105,17 @@ class WakeTemplate:
             origin=lane,
         )
         job.enqueued_at = job.created_at
-        fields = {**job.to_dict(), "status": JobStatus.QUEUED.value}
-        for varying in ("created_at", "enqueued_at", "data", "origin"):
-            del fields[varying]
+        fields = {**job.to_dict(), JobField.STATUS: JobStatus.QUEUED.value}
+        for field in _VARYING:
+            del fields[field]
         self._constant = Serializer.dumps([str(item) for pair in fields.items() for item in pair])
 
-    def make(self, key: str, partition: int) -> tuple[list[str], list[Any]]:
-        """KEYS and ARGV of rq_enqueue.lua. Never a deterministic id: RQ drops or doubles those."""
+    def make(self, key: str, partition: int) -> FreshWake:
+        """A wake for the key. Its id is new each time: RQ drops or doubles jobs whose ids come again."""
         queue, job_id = keys.queue_name(self.lane, partition), fresh_id()
-        names = [QUEUES, queue_key(queue), JOB_PREFIX + job_id]
-        return names, [job_id, self._constant, stamp(datetime.now(UTC)), _call(self._func_name, key), queue, key]
+        names = [rq_names.QUEUES, rq_names.queue_key(queue), rq_names.job_key(job_id)]
+        now = time_text(datetime.now(UTC))
+        return FreshWake(job_id, queue, names, [job_id, self._constant, now, _call(self._func_name, key), queue, key])
 
 
 @lru_cache(maxsize=4096)
@@ -103,13 +123,8 @@ def _call(func_name: str, key: str) -> bytes:
     return zlib.compress(Serializer.dumps([func_name, None, [key], {}]))
 
 
-def is_call(data: bytes, func_name: str, key: str) -> bool:
-    """Whether a job's data is just what `make` writes for this key: quicker to see than to read."""
-    return data == _call(func_name, key)
-
-
 def called(data: bytes) -> tuple[str, list[Any]]:
-    """The function name and arguments in a job's data; ValueError when it is nothing that we write."""
+    """The function name and the arguments in a job's data. ValueError for anything but what we write."""
     try:
         func_name, instance, args, kwargs = Serializer.loads(zlib.decompressobj().decompress(data, CALL_LIMIT))
     except zlib.error:

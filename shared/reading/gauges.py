@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from shared import keys
 from shared.clock import now_ms
 from shared.errors import Unavailable
-from shared.lane.wake import queue_key
+from shared.lane.rq_names import queue_key, running_key
 from shared.pipeline import Pipeline
 
 
@@ -29,7 +29,7 @@ async def render_gauges(pipe: Pipeline) -> bytes:
                 for partition in pipe.servers.partitions_of(server):
                     queue = keys.queue_name(lane.name, partition)
                     depth.labels(queue).set(await server.asked(server.client.llen(queue_key(queue))))
-                    in_flight.labels(lane.name).inc(await server.asked(server.client.zcard(f"rq:wip:{queue}")))
+                    in_flight.labels(lane.name).inc(await server.asked(server.client.zcard(running_key(queue))))
             except Unavailable:
                 continue
     try:

@@ -173,19 +173,20 @@ async def test_a_key_that_a_worker_still_holds_is_moved_when_its_lease_has_ended
 ) -> None:
     async with open_pipeline(make_settings(partitions=8, redis_url=both(redis_url, second))) as after:
         [chat] = chats_on(after, after.servers.all[1], 1)
-        async with open_pipeline(make_settings(partitions=8)) as before, keeping(after):
+        async with open_pipeline(make_settings(partitions=8)) as before:
             rig = Rig(before)
             await rig.accept("1", chat=chat)
             lease = await rig.lease(key_of(chat))
             client: Any = before.servers.all[0].client
-            await client.zadd(keys.due("turns"), {key_of(chat): 1})
-            await until(lambda: _later_than(client, key_of(chat), 1))
-            assert (await look(before.turns, key_of(chat))).state == "leased"
-            assert (await look(after.turns, key_of(chat))).state == "idle"
-            before.turns.let_go(lease)
-            await rig.expire_lease(before.turns, key_of(chat))
-            await until(lambda: _state(after, key_of(chat), "awake"))
-            assert await rig.residue() == []
+            async with keeping(after):
+                await client.zadd(keys.due("turns"), {key_of(chat): 1})
+                await until(lambda: _later_than(client, key_of(chat), 1))
+                assert (await look(before.turns, key_of(chat))).state == "leased"
+                assert (await look(after.turns, key_of(chat))).state == "idle"
+                before.turns.let_go(lease)
+                await rig.expire_lease(before.turns, key_of(chat))
+                await until(lambda: _state(after, key_of(chat), "awake"))
+                assert await rig.residue() == []
 
 
 async def _later_than(client: Any, key: str, score: float) -> bool:

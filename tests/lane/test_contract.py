@@ -22,7 +22,7 @@ from rq.registry import FailedJobRegistry, FinishedJobRegistry, StartedJobRegist
 import workers.jobs
 from shared import keys
 from shared.codec import Serializer
-from shared.lane.wake import FAILURE_TTL_SECONDS
+from shared.lane.rq_names import FAILURE_TTL_SECONDS
 from shared.messages import Result, Turn
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from shared import keys, metrics
-from shared.lane.wake import JOB_PREFIX
+from shared.lane.rq_names import JOB_PREFIX
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig, key_of

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from shared.lane import Lease, Put, Recovered
 from shared.lane.lane import Claim
-from shared.lane.wake import JOB_PREFIX
+from shared.lane.rq_names import JOB_PREFIX
 from tests.lane.workbench import INTERMEDIATE, LEASE, QUEUE, Workbench
 from tests.support.servers import empty_redis
 

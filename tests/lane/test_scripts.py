@@ -10,8 +10,9 @@ import pytest
 from shared.lane import Lane, Lease, Put, Recovered
 from shared.lane.lane import Claim
 from shared.lane.operator import restless
+from shared.lane.rq_names import JOB_PREFIX
 from shared.lane.stopping import stop
-from shared.lane.wake import JOB_PREFIX, Running
+from shared.lane.wake import StartedWake
 from tests.lane.workbench import DUE, LEASE, QUEUE, Workbench, state
 
 LEASE_S = LEASE.total_seconds()
@@ -157,7 +158,7 @@ async def test_a_wake_of_a_delayed_key_is_spent_and_the_delay_stands(bench: Work
     [job_id] = await bench.queued()
     await (await bench.lease()).release(delay=timedelta(minutes=5), spent=True)
     claim, _, claimed = await bench.start_job(job_id)
-    assert claim is Claim.HELD and isinstance(claimed, Running)
+    assert claim is Claim.HELD and isinstance(claimed, StartedWake)
     assert near(await bench.due("k"), 300)
 
 
@@ -180,7 +181,7 @@ async def test_a_wake_that_redis_forgot_is_gone(bench: Workbench) -> None:
 async def test_a_job_that_names_no_key_claims_none(bench: Workbench) -> None:
     await bench.client.hset(JOB_PREFIX + "x", mapping={"data": "anything", "status": "queued"})
     claim, data, claimed = await bench.start_job("x")
-    assert (claim, data) == (Claim.IDLE, b"anything") and isinstance(claimed, Running)
+    assert (claim, data) == (Claim.IDLE, b"anything") and isinstance(claimed, StartedWake)
     assert await bench.residue() == []
 
 
@@ -623,7 +624,7 @@ async def test_finishing_a_wake_ends_it_once(bench: Workbench) -> None:
     job_id = await bench.pop()
     assert job_id is not None
     _, _, running = await bench.start_job(job_id)
-    assert isinstance(running, Running)
+    assert isinstance(running, StartedWake)
     for _ in range(2):  # an answer may be lost on the way and the call repeated
         await bench.lane.finish(bench.server, running, 60)
     assert await bench.status(job_id) == "finished"

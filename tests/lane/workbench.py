@@ -10,7 +10,8 @@ from typing import Any
 from shared import keys
 from shared.lane import Lane, Lease, Put
 from shared.lane.lane import Claim
-from shared.lane.wake import JOB_PREFIX, Running, WakeTemplate, popped_key, queue_key
+from shared.lane.rq_names import JOB_PREFIX, popped_key, queue_key
+from shared.lane.wake import StartedWake, WakeTemplate
 from shared.redis_servers import Server, Servers
 
 LEASE = timedelta(minutes=10)
@@ -66,7 +67,7 @@ class Workbench:
         found = await self.client.lmove(QUEUE, INTERMEDIATE, "LEFT", "RIGHT")
         return found.decode() if found is not None else None
 
-    async def start_job(self, job_id: str, limit: int = 1) -> tuple[Claim, bytes, Lease | Running | None]:
+    async def start_job(self, job_id: str, limit: int = 1) -> tuple[Claim, bytes, Lease | StartedWake | None]:
         about = {"worker_key": WORKER, "worker_name": "test", "heartbeat_ttl_s": 30}
         return await self.lane.start(self.server, "turns-0", job_id, limit=limit, **about)  # type: ignore[arg-type]
 

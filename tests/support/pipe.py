@@ -15,7 +15,7 @@ from shared.control import control_key
 from shared.door import Acceptance, accept
 from shared.lane import Lane, Lease
 from shared.lane.lane import Claim
-from shared.lane.wake import popped_key, queue_key
+from shared.lane.rq_names import popped_key, queue_key
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
 from workers.agents.contract import Agent, asks, resolve, wants_context

@@ -7,9 +7,7 @@ shutdown. Popping is BLMOVE to RQ's intermediate list, so a wake that dies with 
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -20,7 +18,6 @@ from typing import Any
 import redis
 from hiredis import pack_command
 from redis.asyncio.connection import AbstractConnection
-from rq.suspension import WORKERS_SUSPENDED
 from rq.timeouts import BaseDeathPenalty
 from rq.worker import BaseWorker, WorkerStatus
 
@@ -29,7 +26,22 @@ from shared.background import end_tasks, survived
 from shared.errors import PipelineError, Unavailable
 from shared.failpoints import reach
 from shared.lane import Lane, Lease
-from shared.lane.wake import FAILURE_TTL_SECONDS, Running, called, is_call, popped_key, queue_key, stamp
+from shared.lane.rq_names import (
+    EXECUTION_HEARTBEAT,
+    FAILURE_TTL_SECONDS,
+    RESULTS_KEPT,
+    STATUS_FAILED,
+    SUSPENDED,
+    JobField,
+    WorkerField,
+    failed_key,
+    failed_result,
+    popped_key,
+    queue_key,
+    result_times,
+    time_text,
+)
+from shared.lane.wake import StartedWake, called
 from shared.pipeline import JOBS
 from shared.redis_servers import CALL_TIMEOUT_SECONDS, Server
 from workers.jobs import ALLOWED
@@ -69,7 +81,7 @@ class KeyturnWorker(BaseWorker):
         """Serve this worker's queues on one Redis until `stopping` is set, then drain. `rooms` has one for each lane."""
         self._crew, self._server, self._rooms, self._stopping = crew, server, rooms, stopping
         self._settings = crew.pipe.settings
-        self._running: dict[str, tuple[asyncio.Task[None], Running, Lease | None]] = {}
+        self._running: dict[str, tuple[asyncio.Task[None], StartedWake, Lease | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # also those that have not started their wake yet
         self._suspended = False
         self._popping: dict[AbstractConnection, int] = {}  # the fetchers' connections, as the server numbers them
@@ -173,7 +185,7 @@ class KeyturnWorker(BaseWorker):
         """Start a popped wake, claim its key and run its job. Nothing that goes wrong here ends the worker."""
         lane = self._crew.pipe.lane(_lane_name(queue))
         job_id = popped.decode(errors="replace")
-        claimed: Lease | Running | None = None
+        claimed: Lease | StartedWake | None = None
         try:
             if job_id.encode() != popped:
                 metrics.FORGED_JOB.inc()
@@ -199,7 +211,7 @@ class KeyturnWorker(BaseWorker):
                 return
             lease = claimed if isinstance(claimed, Lease) else None
             running = lease.running if lease is not None else claimed
-            assert isinstance(running, Running)
+            assert isinstance(running, StartedWake)
             if (refusal := _refusal(data, lane, lease)) is not None:
                 metrics.FORGED_JOB.inc()
                 log.get().error("forged job refused", job=job_id, queue=queue, reason=refusal)
@@ -250,29 +262,21 @@ class KeyturnWorker(BaseWorker):
         if lease.lost:  # the key is another's; the job is still ours to end
             await lane.finish(self._server, lease.running, lane.wakes.result_ttl_s)
 
-    async def _fail(self, running: Running, reason: str) -> None:
+    async def _fail(self, running: StartedWake, reason: str) -> None:
         """What RQ leaves of a failed job, without calling anything that the job names."""
-        job, results, _, wip, execution, executions, worker = running.names()
         ended = datetime.now(UTC)
-        exc_string = base64.b64encode(zlib.compress(reason.encode())).decode()
         pipeline = self._server.client.pipeline(transaction=True)
-        pipeline.hset(job, mapping={"status": "failed", "ended_at": stamp(ended)})
-        pipeline.expire(job, FAILURE_TTL_SECONDS)
-        record: dict[Any, Any] = {
-            "type": 2,
-            "worker_name": self.name,
-            "exc_string": exc_string,
-            "execution_id": running.execution,
-        }
-        record |= {"execution_started_at": running.started.timestamp(), "execution_ended_at": ended.timestamp()}
-        pipeline.xadd(results, record, maxlen=10, approximate=False)
-        pipeline.expire(results, FAILURE_TTL_SECONDS)
-        pipeline.zadd(f"rq:failed:{running.queue}", {running.id: int(ended.timestamp()) + FAILURE_TTL_SECONDS})
-        pipeline.delete(execution)
-        pipeline.zrem(wip, f"{running.id}:{running.execution}")
-        pipeline.zrem(executions, running.execution)
-        pipeline.hincrby(worker, "failed_job_count", 1)
-        pipeline.hincrbyfloat(worker, "total_working_time", (ended - running.started).total_seconds())
+        pipeline.hset(running.job_key, mapping={JobField.STATUS: STATUS_FAILED, JobField.ENDED_AT: time_text(ended)})
+        pipeline.expire(running.job_key, FAILURE_TTL_SECONDS)
+        record = failed_result(self.name, running.execution, reason) | result_times(running.started, ended)
+        pipeline.xadd(running.results_key, record, maxlen=RESULTS_KEPT, approximate=False)
+        pipeline.expire(running.results_key, FAILURE_TTL_SECONDS)
+        pipeline.zadd(failed_key(running.queue), {running.id: int(ended.timestamp()) + FAILURE_TTL_SECONDS})
+        pipeline.delete(running.execution_key)
+        pipeline.zrem(running.running_key, running.running_entry)
+        pipeline.zrem(running.executions_key, running.execution)
+        pipeline.hincrby(running.worker_key, WorkerField.FAILED_COUNT, 1)
+        pipeline.hincrbyfloat(running.worker_key, WorkerField.WORKING_TIME, (ended - running.started).total_seconds())
         await self._server.asked(pipeline.execute())
 
     # -- being a worker in RQ's eyes
@@ -301,7 +305,7 @@ class KeyturnWorker(BaseWorker):
     async def _beat_once(self) -> None:
         now = datetime.now(UTC)
         client = self._server.client
-        registered, suspended = await client.hexists(self.key, "birth"), await client.exists(WORKERS_SUSPENDED)
+        registered, suspended = await client.hexists(self.key, WorkerField.BIRTH), await client.exists(SUSPENDED)
         if bool(suspended) != self._suspended:
             self._suspended = bool(suspended)
             log.get().info("suspended" if suspended else "resumed")
@@ -311,18 +315,17 @@ class KeyturnWorker(BaseWorker):
         busy = WorkerStatus.BUSY if self._running else WorkerStatus.IDLE
         state = WorkerStatus.SUSPENDED if self._suspended else busy
         pipeline = client.pipeline(transaction=False)
-        fields: dict[Any, Any] = {"last_heartbeat": stamp(now), "state": state.value}
-        fields |= {"running": len(self._running), "capacity": self._settings.concurrency}
+        fields: dict[Any, Any] = {WorkerField.LAST_HEARTBEAT: time_text(now), WorkerField.STATE: state.value}
+        fields |= {WorkerField.RUNNING: len(self._running), WorkerField.CAPACITY: self._settings.concurrency}
         pipeline.hset(self.key, mapping=fields)
         pipeline.expire(self.key, self.worker_ttl + 60)
         expires = int(now.timestamp()) + self.worker_ttl
         for _, running, _ in list(self._running.values()):
-            _, _, _, wip, execution, executions, _ = running.names()
-            pipeline.hset(execution, "last_heartbeat", str(now.timestamp()))
-            pipeline.expire(execution, self.worker_ttl)
-            pipeline.zadd(wip, {f"{running.id}:{running.execution}": expires}, xx=True)
-            pipeline.zadd(executions, {running.execution: expires + 60}, xx=True)
-            pipeline.expire(executions, self.worker_ttl + 60)
+            pipeline.hset(running.execution_key, EXECUTION_HEARTBEAT, str(now.timestamp()))
+            pipeline.expire(running.execution_key, self.worker_ttl)
+            pipeline.zadd(running.running_key, {running.running_entry: expires}, xx=True)
+            pipeline.zadd(running.executions_key, {running.execution: expires + 60}, xx=True)
+            pipeline.expire(running.executions_key, self.worker_ttl + 60)
         await pipeline.execute()
 
     async def _obey(self) -> None:
@@ -373,8 +376,6 @@ def _lane_name(queue: str) -> str:
 
 def _refusal(data: bytes, lane: Lane, lease: Lease | None) -> str | None:
     """Why this job is none of ours; None when it is."""
-    if lease is not None and is_call(data, JOBS[lane.name], lease.key):
-        return None
     try:
         func_name, args = called(data)
     except ValueError as error:

@@ -80,7 +80,7 @@ def open_rooms(config: Settings) -> dict[str, Room]:
 
 
 async def _work(config: Settings, lanes: Sequence[str]) -> None:
-    name = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
+    name = keys.worker_name_prefix(os.getpid()) + uuid4().hex[:6]
     stopping = stop_on_signals()
     agent = resolve(config.agent, config)  # a wrong one is said first, whatever else is away
     async with open_pipeline(config) as pipe:

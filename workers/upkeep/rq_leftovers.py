@@ -10,14 +10,11 @@ import re
 import time
 from typing import Any
 
-from rq.worker_registration import REDIS_WORKER_KEYS as WORKERS
-from rq.worker_registration import WORKERS_BY_QUEUE_KEY
-
 from shared import keys, log, metrics
 from shared.failpoints import reach
 from shared.lane import Lane
 from shared.lane.elsewhere import dissolve
-from shared.lane.wake import QUEUES, popped_key, queue_key
+from shared.lane.rq_names import QUEUES, WORKERS, popped_key, queue_key, registry_keys, workers_of_queue
 from shared.pipeline import Pipeline
 from shared.redis_servers import Server
 
@@ -76,7 +73,7 @@ class Tidying:
             metrics.RECOVERED.labels(lane.name, "unserved").inc(count)
             log.get().warning("wakes of an unserved queue made anew", queue=queue, count=count)
         await lane.abandon(self._server, queue, AT_ONCE)
-        left = [queue_key(queue), popped_key(queue), *(f"rq:{name}:{queue}" for name in ("wip", "failed", "finished"))]
+        left = [queue_key(queue), popped_key(queue), *registry_keys(queue)]
         if not await self._server.asked(self._server.client.exists(*left)):
             await self._server.asked(self._server.client.srem(QUEUES, queue_key(queue)))
 
@@ -91,5 +88,5 @@ class Tidying:
             if not alive:
                 pipeline.srem(WORKERS, worker)
                 for queue in queues:
-                    pipeline.srem(WORKERS_BY_QUEUE_KEY % queue, worker)
+                    pipeline.srem(workers_of_queue(queue), worker)
         await server.asked(pipeline.execute())

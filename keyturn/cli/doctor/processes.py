@@ -12,7 +12,7 @@ import redis
 from keyturn.cli.doctor.finding import Finding, fail, ok, redacted, warn
 from shared import keys
 from shared.errors import PipelineError
-from shared.lane.wake import queue_key
+from shared.lane.rq_names import WORKERS, WorkerField, queue_key
 from shared.pipeline import CONTROL, DELIVERIES, TURNS, open_pipeline
 from shared.redis_servers import Server, Servers
 from shared.settings import Settings
@@ -98,10 +98,10 @@ async def check_backlog(settings: Settings) -> Finding:
 
 
 async def _workers(server: Server) -> list[Worker]:
-    names: Any = await server.client.smembers("rq:workers")
+    names: Any = await server.client.smembers(WORKERS)
     workers = []
     for name in sorted(names):
-        fields: Any = await server.client.hmget(name, ["last_heartbeat", "queues"])
+        fields: Any = await server.client.hmget(name, [WorkerField.LAST_HEARTBEAT, WorkerField.QUEUES])
         if fields[0] is None:
             continue  # gone, and RQ has not noticed yet
         beat = datetime.fromisoformat(fields[0].decode().replace("Z", "+00:00"))

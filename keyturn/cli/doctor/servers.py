@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import redis
-from rq.suspension import WORKERS_SUSPENDED
 
 from keyturn.cli.doctor.finding import Facts, Finding, fail, ok, redacted, said, version_tuple, warn
+from shared.lane.rq_names import SUSPENDED
 from shared.redis_servers import Server
 from shared.settings import Settings
 
@@ -28,7 +28,7 @@ async def check_server(server: Server, settings: Settings) -> tuple[bool, list[F
             seconds, micros = await server.client.time()
             away = seconds + micros / 1_000_000 - (before + time.time()) / 2
             info: Any = await server.client.info()
-            suspended = await server.client.exists(WORKERS_SUSPENDED)
+            suspended = await server.client.exists(SUSPENDED)
     except (redis.RedisError, OSError, TimeoutError) as error:
         fix = "start it, or correct KEYTURN_REDIS_URL (address, password, TLS)"
         return False, [fail(f"redis {place}", f"does not answer: {said(error, server.url)}", fix)]
