@@ -1,4 +1,4 @@
-"""Every row of the behaviour page is a test named after it, or a line in BEHAVIOUR_MAP.md; never both, and rarely a line."""
+"""Every row of docs/behaviour.md is a test named after it, or says what holds instead; never both, and rarely the latter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-MAP = TESTS / "BEHAVIOUR_MAP.md"
+PAGE = TESTS.parent / "docs" / "behaviour.md"
 
 ONE_IN = 8  # at most so many rows may be mapped instead of tested
 
@@ -57,13 +57,13 @@ def rows_tested() -> set[str]:
 
 
 def lines_of(section: str) -> dict[str, list[str]]:
-    """The rows of a section of the map, each with the other cells of its line."""
-    _, found, rest = MAP.read_text().partition(f"\n## {section}\n")
-    assert found, f"the map has no section {section!r}"
+    """The rows of a section of the page, each with the other cells of its line."""
+    _, found, rest = PAGE.read_text().partition(f"\n## {section}\n")
+    assert found, f"the page has no section {section!r}"
     found_rows: dict[str, list[str]] = {}
     for line in rest.partition("\n## ")[0].splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if line.startswith("|") and (rows := rows_in(cells[0])):
+        if line.startswith("|") and not line.startswith("| collision") and (rows := rows_in(cells[0])):
             for row in rows:
                 assert row not in found_rows, f"{row} stands there twice"
                 found_rows[row] = cells[1:]
@@ -90,6 +90,17 @@ def test_few_rows_are_only_mapped() -> None:
 
 def test_the_rows_that_come_later_are_listed_as_open_until_they_are_tested() -> None:
     assert set(LATER) - rows_tested() == lines_of("Open").keys()
+
+
+def test_every_row_that_a_test_carries_is_a_sentence_on_the_page() -> None:
+    assert lines_of("Rows").keys() == rows_tested()
+    assert [row for row, cells in {**lines_of("Rows"), **lines_of("Open")}.items() if not cells[0].endswith(".")] == []
+
+
+def test_every_collision_that_a_test_carries_is_a_sentence_on_the_page() -> None:
+    files = "\n".join(path.read_text() for path in TESTS.rglob("test_*.py"))
+    shown = re.findall(r"^\| collision (K\d+) \| .+\. \|$", PAGE.read_text(), re.MULTILINE)
+    assert sorted(shown) == sorted(set(re.findall(r"def test_collision_(K\d+)_", files)))
 
 
 def test_no_row_is_listed_twice() -> None:
