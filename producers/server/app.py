@@ -72,7 +72,7 @@ class Health:
         return JSONResponse({"status": "alive"})
 
     async def ready(self, _: Request) -> Response:
-        """Red while a store is away, though messages may still be accepted: see the table in ARCHITECTURE.md."""
+        """Red while a store is away, though messages may still be accepted: see docs/architecture.md, "Durability"."""
         *redis_up, database_up = await asyncio.gather(
             *(server.ping() for server in self._pipe.servers.all), self._database_up()
         )
