@@ -11,6 +11,7 @@ from shared.mail import decode_inbound, encode_mail
 from shared.messages import Inbound, State
 from shared.pipeline import Pipeline
 from shared.routing import Sharing, agent_for
+from shared.stages import correlate, stage
 from shared.value import value
 
 SEEN_TTL_S = 14 * 24 * 3600  # longer than any platform redelivers; only for durability = redis
@@ -30,8 +31,8 @@ async def accept(pipe: Pipeline, inbound: Inbound) -> Acceptance:
     Raises Malformed for a source without the ids it needs, MailboxFull, and Unavailable when nothing could keep it.
     """
     key = Sharing.of(pipe.settings).key_of(inbound.source, agent_for(inbound.source, pipe.settings))
-    log.correlation.set(inbound.id)
-    with metrics.SECONDS["accept"].time():
+    correlate(inbound.id)
+    with stage("accept"):
         journaled = pipe.settings.durability == "journal"
         numbered_by = control_key(str(key)) if is_control(inbound.text) else str(key)
         acceptance = await (_journal if journaled else _mailbox_only)(pipe, inbound, numbered_by)

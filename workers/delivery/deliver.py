@@ -22,6 +22,7 @@ from shared.lane import Lease
 from shared.messages import Part, Receipt
 from shared.pipeline import Pipeline
 from shared.settings import Settings
+from shared.stages import correlate, stage
 from shared.value import value
 from workers.delivery import Idempotency, Sender
 
@@ -134,16 +135,14 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
     """Make the attempt that is written down. A duration says: not now, and nothing behind it either."""
     settings, platform = outgoing.settings, part.source.platform
     if part.in_reply_to:
-        log.correlation.set(message_id(platform, part.source.account, part.in_reply_to[-1]))
+        correlate(message_id(platform, part.source.account, part.in_reply_to[-1]))
     sender = outgoing.senders.get(platform)
     if sender is None:
         await outgoing.bury(part, "no sender", f"no sender for {platform} is configured")
         return None
     try:
-        with metrics.SECONDS["send"].time():
-            reach("deliver.before_send")
+        with stage("send"):
             receipt = await sender.send(part)
-            reach("deliver.after_send")
     except Undeliverable as error:
         await outgoing.bury(part, "refused", str(error))
         return None

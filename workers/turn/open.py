@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from shared import metrics
 from shared.errors import Malformed
-from shared.failpoints import reach
 from shared.lane.lease import FIRST_MAILBOX_SEQ, Waiting
 from shared.mail import Content, TakeNotes, decode_inbound, decode_mail
 from shared.messages import Inbound, Mail, Session, State
+from shared.stages import stage
 from shared.store import Store
 from shared.unreadable import stand_in
 from shared.value import value
@@ -36,9 +36,8 @@ async def open_mail(key: str, waiting: Waiting, session: Session | None, store: 
         return inbound
     attempts, outage_ms, known = 0, None, True
     if session is None:
-        reach("load.before")
-        session, standing = await store.transcript.load(key, inbound.id if inbound is not None else "")
-        reach("load.after")
+        with stage("load"):
+            session, standing = await store.transcript.load(key, inbound.id if inbound is not None else "")
         if standing is not None:
             attempts, outage_ms = standing.attempts, standing.outage_ms
             if standing.state != State.PENDING:

@@ -17,7 +17,6 @@ from shared.codec import storable
 from shared.context import marks
 from shared.control import conversation_of, is_control_key
 from shared.errors import AlreadyDone, Crashed, Outage, Permanent, Stopped, Superseded, Unavailable
-from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane import Lease
 from shared.lane.lease import Waiting
@@ -26,6 +25,7 @@ from shared.mail import TakeNotes
 from shared.messages import Entry, Inbound, Mail, Reply, Result, Session, State, Turn
 from shared.owner import owner_of
 from shared.session_key import SessionKey
+from shared.stages import correlate, stage
 from shared.store.change import NO_CHANGE, Change, Commit, Committed, Ending, Proof
 from shared.store.usage import Whose, has_usage, turns_usage
 from shared.value import value
@@ -127,7 +127,7 @@ class KeyTurns:
         lease, limit = self.lease, self.pipe.settings.max_attempts
         self.session, mail = opened.session, opened.mail
         assert mail is not None
-        log.correlation.set(mail.inbound.id)
+        correlate(mail.inbound.id)
         self._seed, self.merged, self._outage_ms = (), (), opened.outage_ms
         if opened.unreadable is not None:
             return await self._bury(mail, Ending(State.DEAD, "malformed", opened.unreadable), 0)
@@ -241,9 +241,10 @@ class KeyTurns:
         self.session = None if committed.changed else committed.session
         self._done += 1
         over = self._done >= self.pipe.settings.turns_per_lease
-        with metrics.SECONDS["acknowledge"].time():
+        with stage("acknowledge"):
             first = committed.outbox[:1]  # whoever delivers it sends the others too
-            puts = [self._publish(committed.destination, id, here=id in first) for id in committed.outbox]
+            put = self.pipe.deliveries.putting
+            puts = [put(committed.destination, id, str(id).encode(), here=id in first) for id in committed.outbox]
             try:
                 await self.lease.acknowledge(ended.seqs, limit=1, hand_over=over)
             finally:
@@ -251,12 +252,7 @@ class KeyTurns:
                     await asyncio.wait(puts)
                 for error in [error for put in puts if (error := put.exception()) is not None]:
                     raise error
-                reach("publish.after")
         self._claimed_at = now_ms()
-
-    def _publish(self, destination: str, id: int, *, here: bool) -> asyncio.Future[int]:
-        reach("publish.before")
-        return self.pipe.deliveries.putting(destination, id, str(id).encode(), here=here)
 
     async def _attempt(
         self, mail: Mail, attempt: int, agent: Agent, again: commands.Again | None = None
@@ -282,8 +278,7 @@ class KeyTurns:
             told = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt, notes=notes)
             prepared = await prepare(self.runner, told, session, None if again else self._relieve)
             self.session, turn = prepared.session, prepared.turn
-            with metrics.SECONDS["agent"].time():
-                result = await self._run(agent, turn, mail.inbound.received_at)
+            result = await self._run(agent, turn, mail.inbound.received_at)
         except Stopped:
             said = () if again else (marks.user_row(inbound), Entry("assistant", STOPPED))
             return await self._stop(mail, said, attempt)
@@ -332,9 +327,8 @@ class KeyTurns:
         assert task is not None
         lease.running_turn(received_ms, task.cancel)
         try:
-            reach("agent.before")
-            result = await agent.run(turn)
-            reach("agent.after")
+            with stage("agent"):
+                result = await agent.run(turn)
         except asyncio.CancelledError:
             if lease.interrupted and not task.uncancel() and not lease.lost:  # nobody else wants it to end
                 raise Stopped from None
@@ -436,13 +430,10 @@ class KeyTurns:
         assert session is not None
         entries, replies = (*self._seed, *entries), in_parts(mail.inbound.source.platform, replies)
         commit = Commit(session, key, proof, (mail, *self.merged), entries, replies, ending, change)
-        with metrics.SECONDS["commit"].time():
+        with stage("commit"):
             while True:
                 try:
-                    reach("commit.before")
-                    committed = await self.pipe.store.commit(commit)
-                    reach("commit.after")
-                    return committed
+                    return await self.pipe.store.commit(commit)
                 except Unavailable as error:
                     if self.lease.lost:
                         raise
