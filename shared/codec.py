@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, TypeVar
 
 import orjson
 
 from shared.errors import Malformed
-from shared.messages import Entry, Inbound, Media, Reply, Result, Source, Turn
+from shared.messages import Media, Source
 
-WIRE_VERSION = 1
 T = TypeVar("T")
 
 
@@ -31,31 +29,6 @@ def message_id(platform: str, account: str, event_id: str) -> str:
     """The id of the inbound that this platform event becomes, however often it is delivered."""
     digest = blake2b(encode_json([platform, account, event_id]), digest_size=15)
     return f"in_{digest.hexdigest()}"
-
-
-def encode_turn(turn: Turn) -> bytes:
-    return encode_json({"v": WIRE_VERSION, "turn": replace(turn, history=tuple(turn.history))})
-
-
-def decode_turn(data: bytes) -> Turn:
-    """The turn that a process of the same version encoded."""
-    fields = orjson.loads(data)["turn"]
-    for inbound in fields["mail"]:
-        inbound["source"], inbound["media"] = decode_source(inbound["source"]), decode_media(inbound["media"])
-    fields["mail"] = tuple(Inbound(**inbound) for inbound in fields["mail"])
-    fields["history"] = tuple(Entry(**entry) for entry in fields["history"])
-    fields["notes"], fields["memory"] = tuple(fields["notes"]), tuple(fields["memory"])
-    return Turn(**fields)
-
-
-def encode_result(result: Result) -> bytes:
-    return encode_json({"v": WIRE_VERSION, "result": result})
-
-
-def decode_result(fields: dict[str, Any]) -> Result:
-    """The result that a process of the same version encoded."""
-    replies = tuple(Reply(reply["text"], decode_media(reply["media"])) for reply in fields["replies"])
-    return Result(tuple(Entry(**entry) for entry in fields["entries"]), replies)
 
 
 def storable(text: str) -> str:

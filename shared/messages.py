@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from datetime import timedelta
 from enum import StrEnum
@@ -159,31 +159,3 @@ class Session:
     facts: Mapping[str, str] = field(default_factory=dict)  # small named values; see shared/store/facts.py
     owner: str | None = None  # whose it is; see shared/owner.py
     is_loaded: bool = True  # False: neither history nor facts were read, and the next turn has to
-
-
-@value
-class Turn:
-    """What an agent is given: who speaks, what was said, and what was said now."""
-
-    id: str
-    session_key: str
-    session_id: str
-    history: Sequence[Entry]
-    mail: tuple[Inbound, ...]
-    attempt: int = 1
-    context: str = (
-        ""  # where the agent is and what it should know, for agents that want it: see workers/side/context.py
-    )
-    model: str = ""  # the model that this conversation was switched to; empty: the agent's own
-    notes: tuple[str, ...] = ()  # what the agent is told beside the mail, in this turn only
-    memory: tuple[str, ...] = ()  # what is known from conversations before this one
-    sender_key: str = ""  # of the marks that tell senders apart, where several people share the conversation
-    speaker: str = ""  # who says the mail, as rows are shown with it, where several people share the conversation
-
-
-@value
-class Result:
-    """What an agent gives back: its own rows for the transcript, and what the chat is told."""
-
-    entries: tuple[Entry, ...] = ()
-    replies: tuple[Reply, ...] = ()

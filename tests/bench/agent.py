@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import os
 
-from shared.messages import Entry, Reply, Result, Turn
+from shared.agent.turn import Result, Turn
+from shared.messages import Entry, Reply
 from tests.bench.record import Record
 
 SLEEP_VARIABLE = "BENCH_TURN_SECONDS"

@@ -8,17 +8,18 @@ from collections.abc import Callable
 import pytest
 from pydantic import SecretStr
 
-from shared.codec import decode_turn, encode_turn
+from shared.agent.turn import Result, Turn
+from shared.agent.wire import decode_turn, encode_turn
 from shared.context.shared_thread import Sender
 from shared.door import accept
-from shared.messages import Entry, Result, Source, Turn
+from shared.messages import Entry, Source
 from shared.pipeline import Pipeline, open_pipeline
 from shared.routing import agent_for
 from shared.settings import Llm, NamedAgent, Rule, Settings
 from shared.store.secrets import SENDER_KEY
 from tests.flow.test_context import hear
 from tests.support.openai import KEY, Provider, open_provider
-from tests.support.pipe import Rig, an_inbound
+from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.working import working
 from workers.agents.contract import FunctionAgent, resolve
 from workers.agents.isolated import Apart
@@ -161,7 +162,7 @@ async def test_an_agent_of_ones_own_finds_the_speaker_in_the_turn_also_apart(rig
     rig.agent = listener = Listener()
     await hear(rig, "hello", platform="webhook", chat="g1", chat_type="group", thread="17", user="u7", user_name="Ann")
     [turn] = listener.turns
-    assert turn.speaker == str(Sender.of("Ann", "u7", await rig.pipe.store.secrets.of(SENDER_KEY)))
+    assert turn.speaker.shown_as == str(Sender.of("Ann", "u7", await rig.pipe.store.secrets.of(SENDER_KEY)))
     apart = decode_turn(encode_turn(turn))
     assert (apart.speaker, apart.sender_key) == (turn.speaker, turn.sender_key)
 
@@ -170,3 +171,29 @@ async def test_echo_repeats_what_was_said_and_nothing_else(rig: Rig) -> None:
     rig.agent = resolve("echo")
     await hear(rig, "hello", platform="webhook", chat="g1", chat_type="group", thread="17", user_name="Ann")
     assert await rig.transcript("agent:main:webhook:group:g1:t=17") == ["hello", "echo: hello"]
+
+
+async def test_the_run_is_the_same_on_every_attempt_and_the_owner_is_known_from_the_first_turn_on(rig: Rig) -> None:
+    class Failing:
+        def __init__(self) -> None:
+            self.turns: list[Turn] = []
+
+        async def run(self, turn: Turn) -> Result:
+            self.turns.append(turn)
+            if len(self.turns) == 1:
+                raise RuntimeError("the first time")
+            return Result()
+
+    rig.agent = agent = Failing()
+    await rig.accept("one")
+    await rig.run_turns()
+    await rig.expire_lease(rig.pipe.turns, key_of())
+    await rig.pipe.turns.recover(key_of())
+    await rig.run_turns()
+    await rig.accept("two")
+    await rig.run_turns()
+    first, again, other = agent.turns
+    assert first.run == again.run != other.run and first.id != again.id
+    assert [turn.speaker.owner for turn in agent.turns] == ["webhook:u=u1"] * 3
+    session, _ = await rig.pipe.store.transcript.load(key_of(), "")
+    assert session.owner == "webhook:u=u1"

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from shared.agent.turn import Turn
 from shared.embedded.child import die_with
 from shared.errors import Crashed, Permanent, Transient
-from shared.messages import Entry, Turn
+from shared.messages import Entry
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agents.isolated import Apart
 from workers.turn.parts import Runner

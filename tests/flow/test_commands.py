@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.messages import Result, Turn
+from shared.agent.turn import Result, Turn
 from tests.support.pipe import Rig, key_of
 from workers.agents.contract import answered
 from workers.commands import parse

@@ -15,11 +15,13 @@ import structlog
 from pydantic import SecretStr
 
 from shared import log
+from shared.agent.turn import Turn
+from shared.agent.wire import decode_turn, encode_turn
 from shared.clock import now_ms
-from shared.codec import decode_turn, encode_turn, message_id
+from shared.codec import message_id
 from shared.context.shared_thread import Sender
 from shared.door import accept
-from shared.messages import Entry, Inbound, Source, Turn
+from shared.messages import Entry, Inbound, Source
 from shared.pipeline import Pipeline, open_pipeline
 from shared.redaction import open_redaction
 from shared.settings import Settings, Telegram

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from shared import keys
+from shared.agent.turn import Result, Turn
 from shared.control import control_key, is_control
 from shared.door import Acceptance
-from shared.messages import Result, Turn
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.export import export_all
 from shared.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from shared.messages import Result, Turn
+from shared.agent.turn import Result, Turn
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig

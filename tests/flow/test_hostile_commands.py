@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
+from shared.agent.turn import Result, Turn
 from shared.control import CONTROL
-from shared.messages import Entry, Result, Turn
+from shared.messages import Entry
 from shared.pipeline import open_pipeline
 from shared.settings import CustomCommand, Memory, Settings
 from tests.store.books import ask

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
 from shared.door import accept
 from shared.errors import Superseded
-from shared.messages import Inbound, Result, Turn
+from shared.messages import Inbound
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Reset, ResetRule, Settings
 from shared.store.change import Commit, Proof

@@ -19,8 +19,9 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.deepseek import DeepSeekProvider
 
+from shared.agent.turn import Result, Turn
 from shared.errors import ConfigurationError, Outage, Permanent, RateLimited, Transient
-from shared.messages import Entry, Inbound, Result, Source, Turn
+from shared.messages import Entry, Inbound, Source
 from shared.settings import Llm, Settings
 from tests.support import openai
 from tests.support.openai import KEY, MODEL, Provider, Trouble, open_provider

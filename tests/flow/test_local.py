@@ -25,7 +25,8 @@ socket.socket.connect_ex = lambda self, address: connect(self, address) or 0
 """
 TURNS = """
 import asyncio, orjson, sys
-from shared.messages import Inbound, Source, Turn
+from shared.agent.turn import Turn
+from shared.messages import Inbound, Source
 from workers.agents.contract import resolve
 
 async def main():

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
 from shared.control import control_key
-from shared.messages import Entry, Result, Turn
+from shared.messages import Entry
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Memory, Reset, Settings
 from tests.store.books import ask, write

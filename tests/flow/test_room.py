@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from shared import keys
-from shared.messages import Result, Turn
+from shared.agent.turn import Result, Turn
 from shared.pipeline import TURNS, Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig

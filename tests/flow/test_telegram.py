@@ -21,6 +21,7 @@ from pydantic import SecretStr
 from producers.telegram.bot_api import open_bot_api
 from producers.telegram.listen import FULL_NOTICE, Listener
 from producers.telegram.normalise import Bot, normalise
+from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
 from shared.codec import message_id
 from shared.context.shared_thread import BACKFILL_HEAD, NEW_MESSAGE, Sender
@@ -28,7 +29,7 @@ from shared.door import accept
 from shared.embedded import child
 from shared.errors import Unavailable
 from shared.failpoints import Injected
-from shared.messages import Entry, Inbound, Media, Reply, Result, Turn
+from shared.messages import Entry, Inbound, Media, Reply
 from shared.operating.replay import replay
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings, Telegram

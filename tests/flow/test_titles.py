@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from shared.agent.turn import Result, Turn
 from shared.errors import Transient
-from shared.messages import Entry, Result, Turn
+from shared.messages import Entry
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from shared.store.usage import Spent

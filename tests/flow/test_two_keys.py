@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from shared import keys, metrics
-from shared.messages import Result, Turn
+from shared.agent.turn import Result, Turn
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig, key_of

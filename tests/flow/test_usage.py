@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
-from shared.messages import Entry, Mail, Reply, Result, Turn
+from shared.messages import Entry, Mail, Reply
 from shared.pipeline import open_pipeline
 from shared.settings import Budget, Memory, Settings
 from shared.store.change import Commit, Proof

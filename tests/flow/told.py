@@ -19,8 +19,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from shared.agent.turn import Result, Turn
 from shared.embedded import child
-from shared.messages import Entry, Reply, Result, Turn
+from shared.messages import Entry, Reply
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "TOLD_DIRECTORY"

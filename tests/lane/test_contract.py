@@ -21,9 +21,9 @@ from rq.registry import FailedJobRegistry, FinishedJobRegistry, StartedJobRegist
 
 import workers.jobs
 from shared import keys
+from shared.agent.turn import Result, Turn
 from shared.codec import Serializer
 from shared.lane.rq_names import FAILURE_TTL_SECONDS
-from shared.messages import Result, Turn
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.lane.keyspace import Held, Keyspace, look

@@ -24,8 +24,9 @@ from pathlib import Path
 
 import orjson
 
+from shared.agent.turn import Result, Turn
 from shared.errors import Outage, Permanent
-from shared.messages import Entry, Reply, Result, Turn
+from shared.messages import Entry, Reply
 
 AWAY = "provider-away"  # a file in that directory
 LOG_VARIABLE = "TURN_LOG"  # no KEYTURN_ name: those are settings, and unknown ones are refused

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shared.codec import decode_turn, encode_turn
+from shared.agent.turn import Turn
+from shared.agent.wire import decode_turn, encode_turn
 from shared.context.memory import (
     NOTE_LIMIT,
     NOTES_PER_FLUSH,
@@ -14,7 +15,7 @@ from shared.context.memory import (
     remembered,
     worth_reading,
 )
-from shared.messages import Entry, Turn
+from shared.messages import Entry
 from shared.session_key import SessionKey
 from tests.support.pipe import an_inbound, key_of
 

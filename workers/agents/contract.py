@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from shared.agent.turn import Result, Turn
 from shared.context.shared_thread import after_earlier, spoken
 from shared.errors import ConfigurationError, Permanent
-from shared.messages import Entry, Reply, Result, Turn
+from shared.messages import Entry, Reply
 from shared.value import value
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class FunctionAgent:
     async def run(self, turn: Turn) -> Result:
         text = "\n".join(inbound.text for inbound in turn.mail)
         if not self._is_plain:
-            text = spoken(turn.speaker, text) if turn.speaker else text
+            text = spoken(turn.speaker.shown_as, text) if turn.speaker.shown_as else text
             earlier = "\n".join(inbound.earlier for inbound in turn.mail if inbound.earlier)
             text = after_earlier(earlier, text) if earlier else text
         if self._is_async:

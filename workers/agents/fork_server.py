@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from shared.codec import decode_turn, encode_result
+from shared.agent.wire import decode_turn, encode_result
 from shared.embedded.child import die_with
 from shared.errors import Outage, Permanent
 from shared.own_modules import allow_working_directory

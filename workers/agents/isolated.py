@@ -14,10 +14,10 @@ from datetime import timedelta
 
 import orjson
 
-from shared.codec import decode_result, encode_turn
+from shared.agent.turn import Result, Turn
+from shared.agent.wire import decode_result, encode_turn
 from shared.embedded import child
 from shared.errors import Crashed, Outage, Permanent, Transient
-from shared.messages import Result, Turn
 from shared.own_modules import command_of
 from shared.session_key import MAIN
 

@@ -24,13 +24,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from shared import settings
+from shared.agent.turn import Result, Turn
 from shared.context.history import window
 from shared.context.marks import BLOCKS, REASONING, THINKING, USAGE, user_row
 from shared.context.memory import remembered
 from shared.context.shared_thread import is_shared, signed
 from shared.context.tokens import estimate, replay_budget
 from shared.errors import ConfigurationError, Outage, Permanent, PipelineError, RateLimited, Transient
-from shared.messages import Entry, Reply, Result, Turn
+from shared.messages import Entry, Reply
 from shared.session_key import SessionKey
 from workers.agents.contract import Answer
 

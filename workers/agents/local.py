@@ -20,8 +20,9 @@ from typing import Any
 from pydantic import SecretStr
 
 from shared import settings
+from shared.agent.turn import Result, Turn
 from shared.errors import ConfigurationError
-from shared.messages import Entry, Result, Turn
+from shared.messages import Entry
 from workers.agents.contract import Answer
 from workers.agents.llm import LlmAgent
 

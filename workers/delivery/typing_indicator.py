@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from shared.messages import Result, Source, Turn
+from shared.agent.turn import Result, Turn
+from shared.messages import Source
 from workers.agents.contract import Agent
 from workers.delivery import Sender
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field, replace
 
+from shared.agent.turn import Turn
 from shared.context import marks
 from shared.context.memory import SHOWN, owner
 from shared.context.shared_thread import Sender, is_shared
-from shared.messages import Inbound, Session, Turn
+from shared.messages import Inbound, Session
 from shared.session_key import SessionKey
 from shared.store.change import Change
 from shared.store.secrets import SENDER_KEY
@@ -62,7 +63,7 @@ async def _with_speaker(runner: Runner, turn: Turn, inbound: Inbound) -> Turn:
         return turn
     key, said = await runner.pipe.store.secrets.of(SENDER_KEY), marks.user_row(inbound).data
     speaker = Sender.of(said.get(marks.SENDER), said.get(marks.SENDER_ID), key)
-    return replace(turn, sender_key=key, speaker=str(speaker))
+    return replace(turn, sender_key=key, speaker=replace(turn.speaker, shown_as=str(speaker)))
 
 
 async def _remembered(runner: Runner, key: str, inbound: Inbound) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 
 from shared import log, metrics
+from shared.agent.turn import Result, Speaker, Turn
 from shared.clock import now_ms
 from shared.codec import storable
 from shared.context import marks
@@ -22,7 +23,7 @@ from shared.lane import Lease
 from shared.lane.lease import Waiting
 from shared.lane.session_lock import SessionLock
 from shared.mail import TakeNotes
-from shared.messages import Entry, Inbound, Mail, Reply, Result, Session, State, Turn
+from shared.messages import Entry, Inbound, Mail, Reply, Session, State
 from shared.owner import owner_of
 from shared.session_key import SessionKey
 from shared.stages import correlate, stage
@@ -261,6 +262,8 @@ class KeyTurns:
         lease, session = self.lease, self.session
         assert session is not None
         inbound = as_one(mail.inbound, self.merged)
+        if session.owner is None:  # asked for by the turn and by its commit: find out once
+            self.session = session = replace(session, owner=self._owner(inbound))
         if again:
             inbound = replace(inbound, text=again.text)
         history, change = (again.history, again.change) if again else (session.history, NO_CHANGE)
@@ -275,7 +278,17 @@ class KeyTurns:
         notes, notices = self.runner.lifetime.notices(session, inbound.source)
         started_at = now_ms()
         try:
-            told = Turn(f"turn_{fresh_id()}", lease.key, session.id, history, (inbound,), attempt, notes=notes)
+            told = Turn(
+                f"turn_{fresh_id()}",
+                lease.key,
+                session.id,
+                history,
+                (inbound,),
+                attempt,
+                notes=notes,
+                speaker=Speaker(session.owner or ""),
+                run=f"run_{mail.inbound.id}",
+            )
             prepared = await prepare(self.runner, told, session, None if again else self._relieve)
             self.session, turn = prepared.session, prepared.turn
             result = await self._run(agent, turn, mail.inbound.received_at)
