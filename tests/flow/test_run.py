@@ -101,3 +101,18 @@ def test_commands_about_the_source_run_beside_it_wherever_they_are_given(
     ended = run(command, cwd=tmp_path, environment={**environment, "PATH": path, "NOTED": str(noted)})
     assert ended.returncode == 0, ended.stderr
     assert noted.read_text().splitlines()[-1] == str(ROOT)
+
+
+def test_help_names_every_command_about_the_source_and_those_of_keyturn(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    helped = run("help", cwd=tmp_path, environment=environment)
+    assert helped.returncode == 0, helped.stderr
+    assert [command for command in SOURCE_COMMANDS if not re.search(rf"\b{command}\b", helped.stdout)] == []
+    assert "Usage: keyturn" in helped.stdout
+
+
+def test_every_hook_calls_a_command_of_the_script() -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    called = re.findall(r"^ *entry: \./run (\w+)", hooks, re.MULTILINE)
+    assert len(called) == hooks.count("entry:") and set(called) <= set(SOURCE_COMMANDS)
