@@ -111,8 +111,8 @@ class Conversation:
 
     async def lines_said(self) -> list[str]:
         """What the user said last, oldest first."""
-        session = await self._pipe.store.transcript.find(self._key)
-        rows = await self._pipe.store.transcript.messages(session["id"], HISTORY_LINES) if session else []
+        session = await self._pipe.store.sessions.find(self._key)
+        rows = await self._pipe.store.sessions.messages(session["id"], HISTORY_LINES) if session else []
         return [row["text"] for row in rows if row["role"] == "user"]
 
     async def say(self, text: str) -> str | None:

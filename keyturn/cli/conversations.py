@@ -35,7 +35,7 @@ def list_(
 ) -> None:
     """List sessions, the most recently active first, with their titles and first words."""
     since = 0 if active_minutes is None else now_ms() - active_minutes * 60_000
-    rows = [_session(row) for row in ask_store(lambda store, _: store.titles.listed(limit, since))]
+    rows = [_session(row) for row in ask_store(lambda store, _: store.sessions.listed(limit, since))]
     if json:
         show.as_json(rows)
         return
@@ -159,7 +159,7 @@ async def _vacuum(store: Store) -> None:
 
 
 async def _found(store: Store, key_or_id: str) -> dict[str, Any]:
-    row = await store.transcript.find(key_or_id)
+    row = await store.sessions.find(key_or_id)
     if row is None:
         raise CannotDo(f"no session {key_or_id}")
     return row
@@ -193,7 +193,7 @@ def _opened(out: Path | None) -> AbstractContextManager[TextIO]:
 
 async def _load(store: Store, key_or_id: str, limit: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     row = await _found(store, key_or_id)
-    messages = await store.transcript.messages(row["id"], limit)
+    messages = await store.sessions.messages(row["id"], limit)
     return _session(row), [_message(message) for message in messages]
 
 

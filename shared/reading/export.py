@@ -18,7 +18,7 @@ import orjson
 
 from shared.clock import iso
 from shared.store import Store
-from shared.store.database import Row, step
+from shared.store.database import Row
 
 VERSION = 1
 SESSIONS, ROWS = 100, 500  # per page
@@ -28,7 +28,7 @@ async def export_all(store: Store) -> AsyncIterator[dict[str, Any]]:
     """Every session, by id."""
     after = ""
     while True:
-        [rows] = await store.database.read(step("export_sessions", after=after, limit=SESSIONS))
+        rows = await store.sessions.page(after, SESSIONS)
         for row in rows:
             async for line in export_session(store, row):
                 yield line
@@ -42,7 +42,7 @@ async def export_session(store: Store, row: Row) -> AsyncIterator[dict[str, Any]
     yield await _session(store, row)
     after = 0
     while True:
-        [rows] = await store.database.read(step("export_messages", session_id=row["id"], after=after, limit=ROWS))
+        rows = await store.sessions.messages_page(row["id"], after, ROWS)
         for message in rows:
             yield _message(row["id"], message)
         if len(rows) < ROWS:
@@ -51,15 +51,13 @@ async def export_session(store: Store, row: Row) -> AsyncIterator[dict[str, Any]
 
 
 async def _session(store: Store, row: Row) -> dict[str, Any]:
-    routes, facts = await store.database.read(
-        step("route_by_key", session_key=row["session_key"]), step("facts_of", scope=row["id"])
-    )
+    current, facts = await store.sessions.current_and_facts(row["id"], row["session_key"])
     return {
         "type": "session",
         "v": VERSION,
         "id": row["id"],
         "session_key": row["session_key"],
-        "current": bool(routes) and routes[0]["session_id"] == row["id"],
+        "current": current,
         "title": row["title"],
         "parent_id": row["parent_id"],
         "message_count": row["message_count"],
@@ -67,7 +65,7 @@ async def _session(store: Store, row: Row) -> dict[str, Any]:
         "updated_at": iso(row["updated_at"]),
         "ended_at": iso(row["ended_at"]) if row["ended_at"] is not None else None,
         "end_reason": row["end_reason"],
-        "facts": {fact["name"]: fact["value"] for fact in facts},
+        "facts": facts,
     }
 
 

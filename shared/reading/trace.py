@@ -28,7 +28,7 @@ async def trace(pipe: Pipeline, id: str) -> dict[str, Any] | None:
     row = await pipe.store.journal.find(id)
     if row is None:
         return await _unjournaled(pipe, id)
-    turn = await pipe.store.transcript.turn(row["turn_id"]) if row["turn_id"] else None
+    turn = await pipe.store.sessions.turn(row["turn_id"]) if row["turn_id"] else None
     parts = await pipe.store.outbox.of_turn(row["turn_id"]) if row["turn_id"] else []
     stages = _stages(row, turn, parts)
     timings: dict[str, str] = {}

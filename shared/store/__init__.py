@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from shared.store.backlog import backlog
 from shared.store.commits import Commits
-from shared.store.database import Database, Row, open_database, step
+from shared.store.database import Database, Row, open_database
 from shared.store.dead import DeadLetters
 from shared.store.deletion import Deletion
 from shared.store.facts import Facts
@@ -13,6 +14,7 @@ from shared.store.outbox import Outbox
 from shared.store.owned import Owned
 from shared.store.search import Search
 from shared.store.secrets import Secrets
+from shared.store.sessions import Sessions
 from shared.store.titles import Titles
 from shared.store.transcript import Transcript
 from shared.store.usage import Usage
@@ -37,14 +39,14 @@ class Store:
         self.dead = DeadLetters(database)
         self.delete = Deletion(database).delete
         self.search = Search(database)
+        self.sessions = Sessions(database)
         self.secrets = Secrets(database, self.facts)
         self.titles = Titles(database)
         self.usage = Usage(database)
 
     async def backlog(self) -> Row:
         """How much waits, and since when."""
-        [rows] = await self.database.read(step("backlog"))
-        return rows[0]
+        return await backlog(self.database)
 
 
 async def open_store(url: str, history_messages: int) -> Store:

@@ -1,6 +1,8 @@
-"""Dead letters: what was set aside, with its reason, until somebody replays or drops it.
+"""Dead letters: inbounds, replies and requests that were set aside, with the reason, in table dead.
 
-The same thing set aside again, by a replay or a redelivery, is recorded once, even after its letter was dropped.
+A letter is open until somebody replays or drops it. It is written in the transaction that gives up on its message, so after
+a crash there are both or neither. What is set aside again, by a replay or a redelivery, is recorded once, even after its
+letter was dropped.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import blake2b
+from typing import Protocol, TypedDict, Unpack
 
 import orjson
 
@@ -16,7 +19,8 @@ from shared.codec import storable
 from shared.mail import encode_mail
 from shared.messages import Inbound, Mail, Reply
 from shared.store.commits import parts_of
-from shared.store.database import Database, Row, Step, step
+from shared.store.database import Database, Row
+from shared.store.database.statements import Step, declared
 from shared.value import value
 
 PAYLOAD_LIMIT = 4096  # characters kept of something that could not be understood
@@ -32,6 +36,49 @@ class Told:
     part_id: int
 
 
+class Letter(TypedDict):
+    """A row of table dead. `once`: the same thing is recorded once."""
+
+    once: str
+    kind: str
+    ref: str
+    session_key: str | None
+    reason: str
+    detail: str
+    payload: str
+    attempts: int
+    now: int
+
+
+class Notice(TypedDict):
+    """A row of table outbox that tells a chat of a refused message, unless it was told for this `reason` `since` then."""
+
+    idempotency_key: str
+    turn_id: str
+    ordinal: int
+    session_key: str
+    conversation: str
+    destination: str
+    platform: str
+    payload: str
+    now: int
+    reason: str
+    since: int
+
+
+class DeadSql(Protocol):
+    def set_aside(self, **letter: Unpack[Letter]) -> Step: ...
+    def refuse_notice(self, **notice: Unpack[Notice]) -> Step: ...
+    def dead_list(self, *, state: str, limit: int) -> Step: ...
+    def dead_by_id(self, *, id: int) -> Step: ...
+    def dead_close(self, *, id: int, state: str) -> Step: ...
+    def dead_move(self, *, id: int, before: str, after: str) -> Step: ...
+    def outbox_again(self, *, id: int, dead_id: int) -> Step: ...
+
+
+sql = declared(DeadSql)
+
+
 class DeadLetters:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -41,8 +88,18 @@ class DeadLetters:
     ) -> bool:
         """Record something that cannot be processed. Text only, and not much of it. False: it was there before."""
         digest = blake2b(orjson.dumps([ref, session_key, storable(payload)]), digest_size=16).hexdigest()
-        about = {"kind": kind, "ref": ref, "session_key": session_key, "reason": reason}
-        [rows] = await self._database.write(_letter(f"{kind}:{digest}", payload[:PAYLOAD_LIMIT], detail, **about))
+        letter = sql.set_aside(
+            once=f"{kind}:{digest}",
+            kind=kind,
+            ref=ref,
+            session_key=session_key,
+            reason=reason,
+            detail=storable(detail),
+            payload=storable(payload[:PAYLOAD_LIMIT]),
+            attempts=0,
+            now=now_ms(),
+        )
+        [rows] = await self._database.write(letter)
         return bool(rows)
 
     async def refuse(self, inbound: Inbound, session_key: str, notice: str) -> Told | None:
@@ -52,39 +109,41 @@ class DeadLetters:
         keyed = {"turn_id": f"full_{inbound.id}", "session_key": session_key, "now": now}
         destination, [part] = parts_of([mail], [Reply(notice)], keyed)
         since = now - int(TELL_AGAIN.total_seconds() * 1000)
-        about = {"kind": "inbound", "ref": inbound.id, "session_key": session_key, "reason": FULL}
-        told, _ = await self._database.write(
-            step("refuse_notice", reason=FULL, since=since, **part),
-            _letter(f"{FULL}:{inbound.id}", encode_mail(inbound).decode(), "too many messages wait", **about),
+        letter = sql.set_aside(
+            once=f"{FULL}:{inbound.id}",
+            kind="inbound",
+            ref=inbound.id,
+            session_key=session_key,
+            reason=FULL,
+            detail="too many messages wait",
+            payload=storable(encode_mail(inbound).decode()),
+            attempts=0,
+            now=now,
         )
+        told, _ = await self._database.write(sql.refuse_notice(reason=FULL, since=since, **part), letter)
         return Told(destination, told[0]["id"]) if told else None
 
     async def all(self, *, state: str, limit: int) -> list[Row]:
-        [rows] = await self._database.read(step("dead_list", state=state, limit=limit))
+        [rows] = await self._database.read(sql.dead_list(state=state, limit=limit))
         return rows
 
     async def find(self, id: int) -> Row | None:
-        [rows] = await self._database.read(step("dead_by_id", id=id))
+        [rows] = await self._database.read(sql.dead_by_id(id=id))
         return rows[0] if rows else None
 
     async def close(self, id: int, state: str) -> bool:
         """Mark as replayed or dropped. False: somebody did before."""
-        [rows] = await self._database.write(step("dead_close", id=id, state=state))
+        [rows] = await self._database.write(sql.dead_close(id=id, state=state))
         return bool(rows)
 
     async def send_again(self, id: int, part_id: int) -> tuple[bool, str | None]:
         """Replay a buried reply. Gives whether the letter was open, and the destination that now waits for the part, if any."""
         moved, parts, _ = await self._database.write(
-            step("dead_move", id=id, before="open", after="replaying"),  # seen by nobody else, and locks the letter
-            step("outbox_again", id=part_id, dead_id=id),
-            step("dead_move", id=id, before="replaying", after="replayed"),
+            sql.dead_move(id=id, before="open", after="replaying"),  # seen by nobody else, and locks the letter
+            sql.outbox_again(id=part_id, dead_id=id),
+            sql.dead_move(id=id, before="replaying", after="replayed"),
         )
         return bool(moved), parts[0]["destination"] if parts else None
-
-
-def _letter(once: str, payload: str, detail: str, **about: str | None) -> Step:
-    kept = {"detail": storable(detail), "payload": storable(payload), "attempts": 0, "now": now_ms()}
-    return step("set_aside", once=once, **kept, **about)
 
 
 def _without_names(inbound: Inbound) -> Inbound:

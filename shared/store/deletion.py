@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from shared.control import control_key, is_control_key
 from shared.errors import Unavailable
+from shared.store import sessions
 from shared.store.database import Database, Row, Step, step
 from shared.store.search import row_grams
 
@@ -28,7 +29,7 @@ class Deletion:
         """Remove a session and all that was said in it, unless it has moved on since it was looked at. Its key then
         begins an empty one. Reads the whole journal: something for an operator, not for a turn."""
         for _ in range(TRIES):
-            [found] = await self._database.read(step("session_by_id", session_id=session_id))
+            [found] = await self._database.read(sessions.sql.session_by_id(session_id=session_id))
             if not found or found[0]["version"] != version:
                 return False
             if await self._deleted(session_id, version):
@@ -60,7 +61,7 @@ class Deletion:
         """Delete the control messages of the session's keys, which have sessions of their own."""
         for key in await self._keys(session_id):
             if not is_control_key(key["session_key"]):
-                query = step("session_by_key", session_key=control_key(key["session_key"]))
+                query = sessions.sql.session_by_key(session_key=control_key(key["session_key"]))
                 [controls] = await self._database.read(query)
                 for row in controls:
                     await self.delete(row["id"], row["version"])

@@ -1,4 +1,5 @@
-"""Facts: small named values that a turn needs, by scope. A commit changes them (`Change.facts`), in its one transaction.
+"""Facts: small named values that a turn needs, by scope, in table facts. A commit changes them (`Change.facts`) in its one
+transaction, so a turn that loses the race, or crashes before its commit, changes none.
 
 | scope | name | value |
 |---|---|---|
@@ -18,13 +19,26 @@
 
 from __future__ import annotations
 
-from shared.store.database import Database, step
+from typing import Protocol
+
+from shared.store.database import Database
+from shared.store.database.statements import Step, declared
+
+
+class FactsSql(Protocol):
+    def facts_of(self, *, scope: str) -> Step: ...
+
+
+sql = declared(FactsSql)
 
 
 class Facts:
+    """Reads facts; commits write them."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def of(self, scope: str) -> dict[str, str]:
-        [rows] = await self._database.read(step("facts_of", scope=scope))
+        """All facts of a scope by name."""
+        [rows] = await self._database.read(sql.facts_of(scope=scope))
         return {row["name"]: row["value"] for row in rows}

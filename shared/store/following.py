@@ -1,20 +1,34 @@
-"""A chat that got a new id: its conversations follow it there, each by a commit of its own.
+"""A chat that got a new id: its conversations follow it there. Tables: routes, sessions, turns.
 
-The old keys keep their routes: mail that was accepted under them still ends in the same conversation. After a crash in
-the middle, or when the platform says it again, what has moved is left alone and the rest follows.
+Each conversation moves in a transaction of its own, by the compare-and-set that turns use. The old keys keep their routes:
+mail that was accepted under them still ends in the same conversation. After a crash in the middle, or when the platform
+repeats the news, conversations that have moved are left alone and the others follow.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 from shared.clock import now_ms
 from shared.errors import Malformed, Unavailable
 from shared.ids import fresh_id
 from shared.session_key import SessionKey
-from shared.store.database import Database, Row, step
+from shared.store import sessions
+from shared.store.database import Database, Row
+from shared.store.database.statements import Step, declared
 
 TRIES = 10  # against turns that move the same session on at the same time
+
+
+class FollowingSql(Protocol):
+    def follow_routes(self, *, pattern: str) -> Step: ...
+    def follow_session(self, *, session_id: str, turn_id: str, session_key: str, version: int) -> Step: ...
+    def follow_route(self, *, session_id: str, turn_id: str, session_key: str, now: int) -> Step: ...
+    def follow_turn(self, *, session_id: str, turn_id: str, now: int) -> Step: ...
+
+
+sql = declared(FollowingSql)
 
 
 async def follow_chat(database: Database, platform: str, account: str, chat: str, to: str) -> int:
@@ -34,8 +48,8 @@ async def follow_chat(database: Database, platform: str, account: str, chat: str
 
 async def _to_move(database: Database, platform: str, account: str, chat: str, to: str) -> list[tuple[SessionKey, Row]]:
     escaped = str(SessionKey("main", platform, account, "group", chat)).rpartition(":")[2]
-    # What the pattern finds too much, for % and _ in ids are its own signs, is sorted out by parsing the keys.
-    [rows] = await database.read(step("follow_routes", pattern=f"agent:%:{platform}%:{escaped}%"))
+    # An id may contain % or _, so the pattern may find too much: the keys are parsed and compared below.
+    [rows] = await database.read(sql.follow_routes(pattern=f"agent:%:{platform}%:{escaped}%"))
     found = []
     for row in rows:
         try:
@@ -44,16 +58,16 @@ async def _to_move(database: Database, platform: str, account: str, chat: str, t
             continue
         if (key.platform, key.account, key.chat) == (platform, account, chat):
             found.append((replace(key, chat=to), row))
-    talking = await database.read(*(step("session_by_key", session_key=str(key)) for key, _ in found))
+    talking = await database.read(*(sessions.sql.session_by_key(session_key=str(key)) for key, _ in found))
     return [one for one, there in zip(found, talking, strict=True) if not there]
 
 
 async def _move(database: Database, key: SessionKey, row: Row) -> bool:
     """False: a turn moved the session on in between."""
-    signed = {"session_id": row["session_id"], "turn_id": f"turn_{fresh_id()}"}
+    session_id, turn_id, new_key = row["session_id"], f"turn_{fresh_id()}", str(key)
     won, *_ = await database.write(
-        step("follow_session", session_key=str(key), version=row["version"], **signed),
-        step("follow_route", session_key=str(key), now=now_ms(), **signed),
-        step("follow_turn", now=now_ms(), **signed),
+        sql.follow_session(session_id=session_id, turn_id=turn_id, session_key=new_key, version=row["version"]),
+        sql.follow_route(session_id=session_id, turn_id=turn_id, session_key=new_key, now=now_ms()),
+        sql.follow_turn(session_id=session_id, turn_id=turn_id, now=now_ms()),
     )
     return bool(won)

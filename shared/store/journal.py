@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Protocol
 
 from shared.clock import now_ms
 from shared.errors import AlreadyDone, MailboxFull
 from shared.messages import Inbound
-from shared.store.database import Database, Row, step
+from shared.store.database import Database, Row
+from shared.store.database.statements import Step, declared
 from shared.value import value
 
 
@@ -34,6 +36,23 @@ class Pending:
     outage_ms: int | None  # how long its provider has been away, by the database's clock
 
 
+class JournalSql(Protocol):
+    def accept_route(self, *, id: str, session_key: str, session_id: str, mailbox_limit: int, now: int) -> Step: ...
+    def accept_inbox(
+        self, *, id: str, event_id: str, platform: str, session_key: str, payload: str, now: int
+    ) -> Step: ...
+    def inbox_by_id(self, *, id: str) -> Step: ...
+    def inbox_by_event(self, *, event_id: str) -> Step: ...
+    def route_by_key(self, *, session_key: str) -> Step: ...
+    def pending_of_key(self, *, session_key: str, after: int, limit: int) -> Step: ...
+    def pending_keys(self, *, after: str, before: int, limit: int) -> Step: ...
+    def count_attempt(self, *, id: str, attempts: int, reason: str) -> Step: ...
+    def note_outage(self, *, id: str, away_ms: int, reason: str) -> Step: ...
+
+
+sql = declared(JournalSql)
+
+
 class Journal:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -50,50 +69,60 @@ class Journal:
 
     async def _number(self, inbound: Inbound, payload: bytes, session_key: str, mailbox_limit: int) -> int | None:
         """The number under which it was journaled just now; None when it was before, or too much is waiting."""
-        values = {"id": inbound.id, "session_key": session_key, "now": inbound.received_at}
-        about = {"event_id": inbound.event_id, "platform": inbound.source.platform, "payload": payload.decode()}
+        number = sql.accept_route(
+            id=inbound.id,
+            session_key=session_key,
+            session_id=first_session_id(session_key),
+            mailbox_limit=mailbox_limit,
+            now=inbound.received_at,
+        )
+        insert = sql.accept_inbox(
+            id=inbound.id,
+            event_id=inbound.event_id,
+            platform=inbound.source.platform,
+            session_key=session_key,
+            payload=payload.decode(),
+            now=inbound.received_at,
+        )
         try:
-            _, numbered = await self._database.write(
-                step("accept_route", session_id=first_session_id(session_key), mailbox_limit=mailbox_limit, **values),
-                step("accept_inbox", **about, **values),
-            )
+            _, numbered = await self._database.write(number, insert)
         except AlreadyDone:  # the same event came in elsewhere at the same moment, and the number was taken back
             return None
         return numbered[0]["id"] if numbered else None
 
     async def find(self, id: str) -> Row | None:
-        [rows] = await self._database.read(step("inbox_by_id", id=id))
+        [rows] = await self._database.read(sql.inbox_by_id(id=id))
         return rows[0] if rows else None
 
     async def of_event(self, event_id: str) -> list[Row]:
         """The inbounds of an event id, newest first: different platforms may use the same. Slow where the journal is long."""
-        [rows] = await self._database.read(step("inbox_by_event", event_id=event_id))
+        [rows] = await self._database.read(sql.inbox_by_event(event_id=event_id))
         return rows
 
     async def route(self, session_key: str) -> Row | None:
         """How far a key's mail has come. None: it never had any."""
-        [rows] = await self._database.read(step("route_by_key", session_key=session_key))
+        [rows] = await self._database.read(sql.route_by_key(session_key=session_key))
         return rows[0] if rows else None
 
     async def pending(self, session_key: str, *, after: int, limit: int) -> list[Pending]:
         """The waiting inbounds of a key in the order that counts."""
-        [rows] = await self._database.read(step("pending_of_key", session_key=session_key, after=after, limit=limit))
+        [rows] = await self._database.read(sql.pending_of_key(session_key=session_key, after=after, limit=limit))
         return [Pending(**row) for row in rows]
 
     async def waiting_keys(self, *, after: str, older_than_ms: int, limit: int) -> Sequence[str]:
         """Keys that have waited for that long, in order, from `after` on."""
         before = now_ms() - older_than_ms
-        [rows] = await self._database.read(step("pending_keys", after=after, before=before, limit=limit))
+        [rows] = await self._database.read(sql.pending_keys(after=after, before=before, limit=limit))
         return [row["session_key"] for row in rows]
 
     async def count_attempt(self, id: str, attempts: int, reason: str) -> None:
         """Remember a failed attempt where a loss of Redis cannot forget it."""
-        await self._database.write(step("count_attempt", id=id, attempts=attempts, reason=reason))
+        await self._database.write(sql.count_attempt(id=id, attempts=attempts, reason=reason))
 
     async def note_outage(self, id: str, away_ms: int, reason: str) -> None:
         """Remember since when a message waits for its provider, where a loss of Redis cannot forget it. What was
         remembered first counts."""
-        await self._database.write(step("note_outage", id=id, away_ms=away_ms, reason=reason))
+        await self._database.write(sql.note_outage(id=id, away_ms=away_ms, reason=reason))
 
 
 def first_session_id(session_key: str) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import orjson
 
 from shared.messages import Entry, Session
-from shared.store.database import Database, Row, step
+from shared.store.database import Database
+from shared.store.database.statements import Step, declared
 from shared.store.journal import first_session_id
 from shared.store.windows import Windows
 from shared.value import value
@@ -32,6 +35,17 @@ class LastSaid:
     rows_from_here: int
 
 
+class TranscriptSql(Protocol):
+    def load(self, *, session_key: str, id: str, limit: int, left_by: str) -> Step: ...
+    def load_bare(self, *, session_key: str) -> Step: ...
+    def load_window(self, *, session_key: str, limit: int, before: int) -> Step: ...
+    def last_user_row(self, *, session_id: str) -> Step: ...
+    def rows_to_compress(self, *, session_id: str, after: int, until: int, limit: int) -> Step: ...
+
+
+sql = declared(TranscriptSql)
+
+
 class Transcript:
     def __init__(self, database: Database, history_messages: int, windows: Windows) -> None:
         self._database = database
@@ -41,8 +55,8 @@ class Transcript:
     async def load(self, session_key: str, inbound_id: str) -> tuple[Session, Standing | None]:
         """The session of a key with the end of its transcript, and how an inbound stands. Costs the window, not the history."""
         left = self._windows.of(session_key)
-        values = {"session_key": session_key, "id": inbound_id, "limit": self._window, "left_by": left.turn_id}
-        [[row]] = await self._database.read(step("load", **values))
+        query = sql.load(session_key=session_key, id=inbound_id, limit=self._window, left_by=left.turn_id)
+        [[row]] = await self._database.read(query)
         stands = Standing(row["state"], row["attempts"], row["outage_ms"]) if row["state"] is not None else None
         if row["session_id"] is None:
             return Session(first_session_id(session_key), 0, 0, 0, Window(None, self._window)), stands
@@ -60,7 +74,7 @@ class Transcript:
 
     async def bare(self, session_key: str) -> Session:
         """The session of a key without its transcript and facts: enough to end mail in it, by the same compare-and-set."""
-        [rows] = await self._database.read(step("load_bare", session_key=session_key))
+        [rows] = await self._database.read(sql.load_bare(session_key=session_key))
         if not rows:
             return Session(first_session_id(session_key), 0, 0, 0, Window(None, self._window), is_loaded=False)
         row = rows[0]
@@ -77,38 +91,18 @@ class Transcript:
 
     async def last_said(self, session_id: str) -> LastSaid | None:
         """The last thing that the user said, commands aside. None: nothing yet."""
-        [rows] = await self._database.read(step("last_user_row", session_id=session_id))
+        [rows] = await self._database.read(sql.last_user_row(session_id=session_id))
         return LastSaid(**rows[0]) if rows else None
 
     async def window(self, session_key: str, before: int) -> Window:
         """The end of the transcript as it stood before a given row."""
-        query = step("load_window", session_key=session_key, limit=self._window, before=before)
+        query = sql.load_window(session_key=session_key, limit=self._window, before=before)
         [rows] = await self._database.read(query)
         return Window(rows[0]["rows"], self._window)
 
     async def after(self, session_id: str, after: int, until: int) -> tuple[list[tuple[int, Entry]], bool]:
         """The numbered rows of a conversation in a range, oldest first; and whether there are more than were read."""
-        values = {"session_id": session_id, "after": after, "until": until, "limit": ROWS_AT_ONCE + 1}
-        [rows] = await self._database.read(step("rows_to_compress", **values))
+        query = sql.rows_to_compress(session_id=session_id, after=after, until=until, limit=ROWS_AT_ONCE + 1)
+        [rows] = await self._database.read(query)
         numbered = [(row.pop("n"), read_entry(**row)) for row in rows[:ROWS_AT_ONCE]]
         return numbered, len(rows) > ROWS_AT_ONCE
-
-    async def recent(self, limit: int) -> list[Row]:
-        [rows] = await self._database.read(step("sessions_recent", limit=limit))
-        return rows
-
-    async def find(self, key_or_id: str) -> Row | None:
-        by_key, by_id = await self._database.read(
-            step("session_by_key", session_key=key_or_id), step("session_by_id", session_id=key_or_id)
-        )
-        rows = by_key or by_id
-        return rows[0] if rows else None
-
-    async def messages(self, session_id: str, limit: int) -> list[Row]:
-        """The end of a transcript, oldest first."""
-        [rows] = await self._database.read(step("messages_of_session", session_id=session_id, limit=limit))
-        return rows[::-1]
-
-    async def turn(self, turn_id: str) -> Row | None:
-        [rows] = await self._database.read(step("turn_by_id", turn_id=turn_id))
-        return rows[0] if rows else None

@@ -38,9 +38,9 @@ async def say(rig: Rig, text: str) -> str:
 
 
 async def active_rows(rig: Rig) -> list[str]:
-    row = await rig.pipe.store.transcript.find(key_of())
+    row = await rig.pipe.store.sessions.find(key_of())
     assert row is not None
-    return [m["text"] for m in await rig.pipe.store.transcript.messages(row["id"], 1000) if m["active"]]
+    return [m["text"] for m in await rig.pipe.store.sessions.messages(row["id"], 1000) if m["active"]]
 
 
 async def test_N85_a_typo_gets_a_suggestion_and_the_model_is_not_called(rig: Rig, agent: Recorder) -> None:
@@ -62,14 +62,14 @@ def test_what_only_looks_like_a_command_is_for_the_agent(text: str) -> None:
 
 async def test_new_ends_the_session_and_the_next_message_starts_with_no_history(rig: Rig, agent: Recorder) -> None:
     await say(rig, "one")
-    before = await rig.pipe.store.transcript.find(key_of())
+    before = await rig.pipe.store.sessions.find(key_of())
     await say(rig, "/new")
     await say(rig, "two")
-    after = await rig.pipe.store.transcript.find(key_of())
+    after = await rig.pipe.store.sessions.find(key_of())
     assert before is not None
     assert after is not None
     assert after["parent_id"] == before["id"]
-    ended = await rig.pipe.store.transcript.find(before["id"])
+    ended = await rig.pipe.store.sessions.find(before["id"])
     assert ended is not None
     assert (ended["end_reason"], ended["ended_at"] is not None) == ("session_reset", True)
     assert agent.turns[1].history == ()
@@ -82,7 +82,7 @@ async def test_a_burst_around_new_keeps_its_order_under_one_lease(rig: Rig, agen
     await rig.run_turns()
     assert agent.heard() == ["one", "two", "three"]
     assert [e.text for e in agent.turns[2].history if not e.data.get("command")] == ["two", "answer 2"]
-    row = await rig.pipe.store.transcript.find(key_of())
+    row = await rig.pipe.store.sessions.find(key_of())
     assert row is not None
     assert row["title"] == "second"
 

@@ -72,13 +72,13 @@ async def commit(rig: Rig, *rows: Entry, change: Change = NO_CHANGE) -> None:
 
 
 async def all_rows(rig: Rig) -> list[Row]:
-    row = await rig.pipe.store.transcript.find(key_of())
+    row = await rig.pipe.store.sessions.find(key_of())
     assert row is not None
-    return await rig.pipe.store.transcript.messages(row["id"], 10_000)
+    return await rig.pipe.store.sessions.messages(row["id"], 10_000)
 
 
 async def facts(rig: Rig) -> dict[str, str]:
-    row = await rig.pipe.store.transcript.find(key_of())
+    row = await rig.pipe.store.sessions.find(key_of())
     return await rig.pipe.store.facts.of(row["id"]) if row else {}
 
 
@@ -161,7 +161,7 @@ async def test_N35_exactly_the_rows_that_no_summary_has_are_summarised(rig: Rig)
 
 
 async def idle(rig: Rig, minutes: int) -> None:
-    row = await rig.pipe.store.transcript.find(key_of())
+    row = await rig.pipe.store.sessions.find(key_of())
     assert row is not None
     past = now_ms() - minutes * 60_000
     await write(rig.pipe.store, "UPDATE sessions SET updated_at = :past WHERE id = :id", past=past, id=row["id"])

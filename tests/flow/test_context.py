@@ -239,7 +239,7 @@ async def test_E10_a_model_override_is_a_listed_name_and_nothing_else(rig: Rig) 
         await say(rig, "/model default")
         await say(rig, "two")
     assert [asked.body["model"] for asked in provider.requests] == ["m2", "test-model"]
-    row = await rig.pipe.store.transcript.find(key_of())
+    row = await rig.pipe.store.sessions.find(key_of())
     assert row is not None
     assert await rig.pipe.store.facts.of(row["id"]) == {}
 

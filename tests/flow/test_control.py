@@ -282,7 +282,7 @@ async def test_control_messages_are_in_no_list_of_conversations_and_in_no_export
     await rig.accept("/status")
     await rig.run_turns()
     assert await rig.transcript(control_key(key_of())) != []
-    assert [row["session_key"] for row in await rig.pipe.store.titles.listed(10)] == [key_of()]
+    assert [row["session_key"] for row in await rig.pipe.store.sessions.listed(10)] == [key_of()]
     exported = [line["session_key"] async for line in export_all(rig.pipe.store) if line["type"] == "session"]
     assert exported == [key_of()]
 

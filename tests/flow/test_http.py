@@ -93,7 +93,7 @@ async def test_a_duplicate_that_says_something_else_raises_an_alarm_and_is_not_t
     assert (await door.stored())["inbox"] == 1
     key = key_of(platform="api")
     await rig.run_turns(key)
-    session = await rig.pipe.store.transcript.find(key)
+    session = await rig.pipe.store.sessions.find(key)
     assert session is not None and await rig.pipe.store.delete(session["id"], session["version"])
     await door.post_api(others[0])  # of what was deleted, nobody knows what it said
     assert conflicts.get() == before + 3

@@ -79,9 +79,9 @@ async def test_an_imported_conversation_goes_on_with_the_next_message(pipe: Pipe
     await say(rig, "who am I?")
     assert seen == [("I am Ann", "hello Ann")]
     assert await rig.transcript(KEY) == ["I am Ann", "hello Ann", "who am I?", "echo: who am I?"]
-    session = await pipe.store.transcript.find(KEY)
+    session = await pipe.store.sessions.find(KEY)
     assert session is not None and (session["title"], session["version"]) == ("Names", 2)
-    parent = await pipe.store.transcript.find(session["parent_id"])
+    parent = await pipe.store.sessions.find(session["parent_id"])
     assert parent is not None and (parent["end_reason"], parent["message_count"]) == ("compression", 1)
 
 
@@ -423,7 +423,7 @@ async def test_N50_keyturn_sessions_delete_asks_and_then_the_key_begins_an_empty
 
 async def test_a_session_that_went_on_meanwhile_is_not_deleted(pipe: Pipeline, rig: Rig) -> None:
     await say(rig, "a")
-    session = await pipe.store.transcript.find(KEY)
+    session = await pipe.store.sessions.find(KEY)
     assert session is not None
     await say(rig, "b")
     assert not await pipe.store.delete(session["id"], session["version"])

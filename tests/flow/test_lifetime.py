@@ -78,7 +78,7 @@ async def send(rig: Rig, inbound: Inbound) -> list[str]:
 
 async def age(pipe: Pipeline, hours: float, key: str = key_of()) -> dict[str, Any]:
     """Let the session of a key lie for some hours, and give back its row."""
-    row = await pipe.store.transcript.find(key)
+    row = await pipe.store.sessions.find(key)
     assert row is not None
     past = now_ms() - int(hours * HOUR_MS)
     await write(pipe.store, "UPDATE sessions SET updated_at = :past WHERE id = :id", past=past, id=row["id"])
@@ -86,7 +86,7 @@ async def age(pipe: Pipeline, hours: float, key: str = key_of()) -> dict[str, An
 
 
 async def current(pipe: Pipeline, key: str = key_of()) -> dict[str, Any]:
-    row = await pipe.store.transcript.find(key)
+    row = await pipe.store.sessions.find(key)
     assert row is not None
     return row
 
@@ -95,7 +95,7 @@ async def test_R11_a_session_that_lay_idle_ends_and_the_turn_runs_in_the_next(ri
     await say(rig, "one")
     old = await age(rig.pipe, 1)
     told = await say(rig, "two")
-    new, ended = await current(rig.pipe), await rig.pipe.store.transcript.find(old["id"])
+    new, ended = await current(rig.pipe), await rig.pipe.store.sessions.find(old["id"])
     assert ended is not None
     assert (ended["end_reason"], ended["ended_at"] is not None) == ("session_reset", True)
     assert (new["parent_id"], new["id"] != old["id"]) == (old["id"], True)

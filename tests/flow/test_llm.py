@@ -95,9 +95,9 @@ async def test_a_conversation_goes_through_the_pipeline_and_its_usage_is_stored(
             await rig.run_turns()
     assert await rig.transcript() == ["one", "heard: one", "two", "heard: two"]
     assert provider.requests[1].messages[1:] == [("user", "one"), ("assistant", "heard: one"), ("user", "two")]
-    session = await rig.pipe.store.transcript.find(key_of())
+    session = await rig.pipe.store.sessions.find(key_of())
     assert session is not None
-    rows = await rig.pipe.store.transcript.messages(session["id"], 10)
+    rows = await rig.pipe.store.sessions.messages(session["id"], 10)
     first, second = (orjson.loads(row["data"])["usage"]["total"] for row in rows if row["role"] == "assistant")
     assert second - first == 3  # "heard: one", and two for one
 

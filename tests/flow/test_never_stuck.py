@@ -136,7 +136,7 @@ async def test_what_fails_between_the_load_and_the_agent_counts_too(make_setting
         async with working(pipe):
             first = await rig.accept("hello")
             await ended(pipe, [first.id])
-            session = await pipe.store.transcript.find(key_of())
+            session = await pipe.store.sessions.find(key_of())
             assert session is not None
             about = {"scope": session["id"], "name": "resumed_at"}
             await write(pipe.store, "INSERT INTO facts VALUES (:scope, :name, 'no number')", **about)

@@ -35,7 +35,7 @@ async def say(rig: Rig, text: str, *, chat: str = "c1", user: str | None = "u1",
 
 
 async def here(rig: Rig, chat: str = "c1") -> Row:
-    row = await rig.pipe.store.transcript.find(key_of(chat))
+    row = await rig.pipe.store.sessions.find(key_of(chat))
     assert row is not None
     return row
 
@@ -60,10 +60,10 @@ async def test_W1_resume_on_a_key_that_never_spoke_switches_to_nothing(rig: Rig,
 async def test_W3_resume_ends_this_session_and_reopens_the_other(rig: Rig, agent: Recorder) -> None:
     [trip] = await titled(rig, "trip")
     before = await here(rig)
-    other = await rig.pipe.store.transcript.find(trip)
+    other = await rig.pipe.store.sessions.find(trip)
     assert other is not None and other["end_reason"] == "session_reset"
     assert "“trip”" in await say(rig, "/resume trip")
-    left, now = await rig.pipe.store.transcript.find(before["id"]), await here(rig)
+    left, now = await rig.pipe.store.sessions.find(before["id"]), await here(rig)
     assert left is not None
     assert (left["end_reason"], left["ended_at"] is not None) == ("session_switch", True)
     assert (now["id"], now["ended_at"], now["end_reason"], now["session_key"]) == (trip, None, None, key_of())
@@ -293,7 +293,7 @@ async def test_U3_undo_and_retry_that_cannot_be_kept_leave_everything_and_call_n
 ) -> None:
     """The rows are superseded by the commit that also keeps the new answer: without it, nothing has happened."""
     await say(rig, "keep")
-    before = await rig.pipe.store.transcript.messages((await here(rig))["id"], 100)
+    before = await rig.pipe.store.sessions.messages((await here(rig))["id"], 100)
 
     async def away(*_: object, **__: object) -> None:
         raise Unavailable("no database")
@@ -306,7 +306,7 @@ async def test_U3_undo_and_retry_that_cannot_be_kept_leave_everything_and_call_n
             with pytest.raises(Unavailable):
                 await rig.turns(lease)
             await lease.release(spent=False)
-        assert await rig.pipe.store.transcript.messages((await here(rig))["id"], 100) == before
+        assert await rig.pipe.store.sessions.messages((await here(rig))["id"], 100) == before
         assert len(agent.turns) == 1
         await write(rig.pipe.store, "UPDATE inbox SET state = 'expired' WHERE state = 'pending'")
         await rig.run_turns()
@@ -318,7 +318,7 @@ async def test_U5_rows_that_were_archived_before_survive_a_retry(rig: Rig, agent
     await write(rig.pipe.store, "UPDATE messages SET active = 0 WHERE session_id = :id", id=session)
     await say(rig, "retry me")
     await say(rig, "/retry")
-    rows = await rig.pipe.store.transcript.messages(session, 100)
+    rows = await rig.pipe.store.sessions.messages(session, 100)
     assert [(r["text"], r["active"]) for r in rows] == [
         ("archived", 0),
         ("answer 1", 0),

@@ -23,7 +23,7 @@ async def say(rig: Rig, text: str, *, chat: str = "c1", **source: Any) -> str:
 
 
 async def session_of(rig: Rig, chat: str) -> dict[str, Any]:
-    row = await rig.pipe.store.transcript.find(key_of(chat))
+    row = await rig.pipe.store.sessions.find(key_of(chat))
     assert row is not None
     return row
 

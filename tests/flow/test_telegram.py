@@ -204,7 +204,7 @@ async def test_an_album_is_one_turn_and_what_follows_it_another(
         assert [url.rpartition(":")[2] for url in shown] == ["photo-a", "photo-b", "photo-c"]
         ended = await ask(pipe.store, "SELECT state FROM inbox ORDER BY seq")
         assert [row["state"] for row in ended] == ["answered", "merged", "merged", "answered"]
-        assert not any(await pipe.turns.awake([row["session_key"] for row in await pipe.store.transcript.recent(9)]))
+        assert not any(await pipe.turns.awake([row["session_key"] for row in await pipe.store.sessions.listed(9)]))
 
 
 async def test_an_update_that_comes_twice_is_answered_once(hook: Hook, fake: FakeTelegram) -> None:
@@ -225,7 +225,7 @@ async def test_topics_are_conversations_of_their_own(hook: Hook, fake: FakeTeleg
     await hook.bring(update("forum_topic"), update("forum_general"))
     await fake.until(lambda fake: len(fake.texts(SUPERGROUP)) == 2)
     keys = ("agent:main:telegram:group:-1001500:t=12", "agent:main:telegram:group:-1001500:u=11")
-    assert [await pipe.store.transcript.find(key) is not None for key in keys] == [True, True]
+    assert [await pipe.store.sessions.find(key) is not None for key in keys] == [True, True]
 
 
 async def test_a_topic_of_a_channels_direct_messages_is_answered_there(
@@ -368,7 +368,7 @@ async def test_a_long_reply_is_sent_in_parts_each_with_its_receipt(pipe: Pipelin
     async with answering(pipe, fake, saying(Reply("\n".join(lines)), Reply("and done"))) as hook:
         await hook.bring(said("go"))
         await fake.until(lambda fake: "and done" in fake.texts(ANN))
-        [row] = await pipe.store.transcript.messages(await _session_of(pipe), 1)
+        [row] = await pipe.store.sessions.messages(await _session_of(pipe), 1)
         parts = await _settled(pipe, row["turn_id"])
     texts = fake.texts(ANN)
     assert [text[-5:] for text in texts[:-1]] == [f"({n}/{len(texts) - 1})" for n in range(1, len(texts))]
@@ -378,7 +378,7 @@ async def test_a_long_reply_is_sent_in_parts_each_with_its_receipt(pipe: Pipelin
 
 
 async def _session_of(pipe: Pipeline) -> str:
-    session = await pipe.store.transcript.find(f"agent:main:telegram:dm:{ANN}")
+    session = await pipe.store.sessions.find(f"agent:main:telegram:dm:{ANN}")
     assert session is not None
     return str(session["id"])
 
@@ -450,13 +450,13 @@ async def test_a_conversation_follows_its_group_to_the_new_id(
     await hook.bring(update("group_mention"))
     await fake.until(lambda fake: fake.texts(GROUP))
     await hook.bring(update(told))
-    session = await pipe.store.transcript.find(new)
+    session = await pipe.store.sessions.find(new)
     assert session is not None and session["session_key"] == new
     await hook.bring(update("group_migrated"), update("supergroup_after_migration"))
-    assert await pipe.store.transcript.find(new) == session == await pipe.store.transcript.find(old)
+    assert await pipe.store.sessions.find(new) == session == await pipe.store.sessions.find(old)
     await hook.bring(said("again", -1001501))
     await fake.until(lambda fake: fake.texts(-1001501))
-    rows = await pipe.store.transcript.messages(session["id"], 10)
+    rows = await pipe.store.sessions.messages(session["id"], 10)
     assert [row["text"] for row in rows] == ["status?", "echo: status?", "again", "echo: again"]
 
 
@@ -466,9 +466,9 @@ async def test_a_conversation_that_began_in_the_new_group_is_kept(
     await hook.bring(update("group_mention"), said("new here", -1001501))
     await fake.until(lambda fake: fake.texts(GROUP) and fake.texts(-1001501))
     keys = [f"agent:main:telegram:group:{chat}:u={ANN}" for chat in (GROUP, -1001501)]
-    before = [await pipe.store.transcript.find(key) for key in keys]
+    before = [await pipe.store.sessions.find(key) for key in keys]
     await hook.bring(update("group_migrated"))
-    assert [await pipe.store.transcript.find(key) for key in keys] == before
+    assert [await pipe.store.sessions.find(key) for key in keys] == before
 
 
 async def test_a_page_from_a_proxy_is_no_answer_and_the_part_is_sent_again(hook: Hook, fake: FakeTelegram) -> None:

@@ -60,7 +60,7 @@ class Hands:
 
     async def settled(self, chat: str = "c1") -> str | None:
         await asyncio.gather(*self.titling._tasks)
-        row = await self.rig.pipe.store.transcript.find(key_of(chat))
+        row = await self.rig.pipe.store.sessions.find(key_of(chat))
         assert row is not None
         title: str | None = row["title"]
         return title
@@ -74,7 +74,7 @@ async def test_the_model_is_asked_once_after_the_first_answer_and_what_it_cost_i
     assert await hands.settled() == "A fine title"
     [rows] = model.asked
     assert [row.text for row in rows][:2] == ["hello", "answer to hello"]
-    session = await rig.pipe.store.transcript.find(key_of())
+    session = await rig.pipe.store.sessions.find(key_of())
     assert session is not None
     spent, last_prompt = await rig.pipe.store.usage.of_session(session["id"])
     assert spent == Spent(requests=1, input=3, output=2, total=5) and last_prompt == 0

@@ -120,7 +120,7 @@ async def test_attempts_belong_to_the_message_and_not_to_its_key(rig: Rig) -> No
     assert seen == ["0"] * 3 + ["1"]
     [dead] = await rig.pipe.store.dead.all(state="open", limit=10)
     assert dead["attempts"] == 3
-    row = await rig.pipe.store.transcript.find(key_of())
+    row = await rig.pipe.store.sessions.find(key_of())
     assert row is not None
     assert await rig.transcript() == ["1", "fine"]
 

@@ -63,7 +63,7 @@ async def meet(rig: Rig) -> str:
     await rig.run_turns(key_of(A))
     await rig.accept("/resume ours", chat=B)
     await rig.run_turns(key_of(B))
-    found = [await rig.pipe.store.transcript.find(key_of(chat)) for chat in (A, B)]
+    found = [await rig.pipe.store.sessions.find(key_of(chat)) for chat in (A, B)]
     assert found[0] is not None and found[0] == found[1]
     return str(found[0]["id"])
 

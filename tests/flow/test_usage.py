@@ -55,7 +55,7 @@ async def say(rig: Rig, text: str, *, chat: str = "c1", budgets: Budgets | None 
 
 
 async def session_id(rig: Rig, chat: str = "c1") -> str:
-    row = await rig.pipe.store.transcript.find(key_of(chat))
+    row = await rig.pipe.store.sessions.find(key_of(chat))
     assert row is not None
     return str(row["id"])
 
@@ -91,10 +91,10 @@ async def test_E8_a_turn_without_tokens_keeps_the_last_prompt_and_one_with_zero_
 
     echo, rig.agent = rig.agent, Spender()
     await say(rig, "one")
-    before = await rig.pipe.store.transcript.find(key_of())
+    before = await rig.pipe.store.sessions.find(key_of())
     rig.agent = echo
     await say(rig, "two")
-    after = await rig.pipe.store.transcript.find(key_of())
+    after = await rig.pipe.store.sessions.find(key_of())
     assert await last_prompt() == 90
     assert before is not None and after is not None and after["updated_at"] >= before["updated_at"]
     assert after["version"] == before["version"] + 1

@@ -11,8 +11,9 @@ from shared.mail import encode_mail
 from shared.messages import Entry, Inbound, Mail, Reply, Session
 from shared.store import Store
 from shared.store.change import ANSWERED, Commit, Committed, Ending, Proof
-from shared.store.database import Row, Statement, Step
+from shared.store.database import Row, Step
 from shared.store.database.postgres import POOL_SIZE, Postgres
+from shared.store.database.statements import Statement
 from shared.store.journal import Accepted
 from tests.support.pipe import an_inbound, key_of
 

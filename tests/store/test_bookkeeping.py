@@ -89,7 +89,7 @@ async def test_X10_N47_a_database_that_is_away_is_an_error_and_never_an_empty_se
     with pytest.raises(Unavailable):
         await load(store)
     with pytest.raises(Unavailable):
-        await store.titles.listed(10)
+        await store.sessions.listed(10)
     await store.database.close()
     (tmp_path / "there" / "keyturn.db").rmdir()
     (tmp_path / "aside.db").rename(tmp_path / "there" / "keyturn.db")
@@ -154,38 +154,41 @@ async def test_N51_N52_a_session_is_read_as_it_stands_and_never_from_a_cache(sto
 
 async def test_N53_a_session_that_was_only_looked_at_leaves_nothing(store: Store) -> None:
     await load(store, key_of("only looked at"))
-    await store.titles.listed(10)
+    await store.sessions.listed(10)
     assert all(rows == [] for rows in (await contents(store)).values())
 
 
 async def test_N54_a_row_that_cannot_be_read_does_not_hide_its_session_in_the_list(store: Store) -> None:
     await say(store, Entry("user", "hello"))
     await write(store, "UPDATE messages SET data = :broken", broken="{not json")
-    [row] = await store.titles.listed(10)
+    [row] = await store.sessions.listed(10)
     assert (row["session_key"], row["preview"]) == (key_of(), "hello")
 
 
 async def test_E12_a_session_is_found_by_its_id_and_a_missing_or_empty_one_is_none(store: Store) -> None:
     await say(store, Entry("user", "hello"))
-    row = await store.transcript.find(key_of())
-    assert row is not None and await store.transcript.find(row["id"]) == row
-    assert await store.transcript.find("ses_missing") is None and await store.transcript.find("") is None
+    row = await store.sessions.find(key_of())
+    assert row is not None and await store.sessions.find(row["id"]) == row
+    assert await store.sessions.find("ses_missing") is None and await store.sessions.find("") is None
 
 
 async def test_E13_sessions_are_listed_newest_first_from_a_time_on_that_is_included(store: Store) -> None:
     for at, chat in enumerate(("first", "second", "third"), 1):
         await say(store, Entry("user", chat), chat=chat)
         await write(store, "UPDATE sessions SET updated_at = :at WHERE session_key = :key", at=at, key=key_of(chat))
-    assert [row["session_key"] for row in await store.titles.listed(10, since=2)] == [key_of("third"), key_of("second")]
-    assert [row["session_key"] for row in await store.titles.listed(1)] == [key_of("third")]
-    assert await store.titles.listed(10, since=now_ms()) == []
+    assert [row["session_key"] for row in await store.sessions.listed(10, since=2)] == [
+        key_of("third"),
+        key_of("second"),
+    ]
+    assert [row["session_key"] for row in await store.sessions.listed(1)] == [key_of("third")]
+    assert await store.sessions.listed(10, since=now_ms()) == []
 
 
 async def test_a_list_shows_title_and_first_words_and_reads_no_more(store: Store) -> None:
     await say(store, Entry("user", "/title x", data={"command": True}), change=Change(title="Named"))
     await say(store, Entry("user", "first   words\n" + "x" * 300), Entry("assistant", "answer"))
     await say(store, Entry("assistant", "a morning greeting", data={"proactive": True}), chat="quiet")
-    listed = {row["session_key"]: row for row in await store.titles.listed(10)}
+    listed = {row["session_key"]: row for row in await store.sessions.listed(10)}
     named, quiet = listed[key_of()], listed[key_of("quiet")]
     assert (named["title"], named["message_count"]) == ("Named", 3)
     assert (

@@ -36,7 +36,7 @@ async def test_a_commit_writes_everything_that_a_trace_shows(store: Store) -> No
     assert found is not None
     assert (found["state"], found["turn_id"], found["attempts"]) == ("answered", "turn_x", 1)
     assert found["finished_at"] >= found["received_at"]
-    turn = await store.transcript.turn("turn_x")
+    turn = await store.sessions.turn("turn_x")
     assert turn is not None
     assert (turn["version"], turn["outcome"], turn["worker"], turn["claimed_at"], turn["started_at"]) == (
         1,
@@ -45,11 +45,11 @@ async def test_a_commit_writes_everything_that_a_trace_shows(store: Store) -> No
         1,
         2,
     )
-    assert await store.transcript.turn("turn_unknown") is None
-    session = await store.transcript.find(key_of())
-    assert session is not None and session == await store.transcript.find(session["id"])
-    assert await store.transcript.find("nobody") is None
-    rows = await store.transcript.messages(session["id"], 10)
+    assert await store.sessions.turn("turn_unknown") is None
+    session = await store.sessions.find(key_of())
+    assert session is not None and session == await store.sessions.find(session["id"])
+    assert await store.sessions.find("nobody") is None
+    rows = await store.sessions.messages(session["id"], 10)
     assert [(row["n"], row["role"], row["text"]) for row in rows] == [(1, "user", "hello"), (2, "assistant", "hi")]
     assert rows[0]["inbound_id"] == letter.inbound.id
     [part] = await store.outbox.of_turn("turn_x")
@@ -249,8 +249,8 @@ async def test_sessions_are_listed_by_their_last_activity(store: Store) -> None:
         session = (await commit(store, await load(store, key_of(chat)), await mail(store, chat=chat))).session
         at = {"new": 2, "old": 1, "newest": 3}[chat]
         await write(store, "UPDATE sessions SET updated_at = :at WHERE id = :id", at=at, id=session.id)
-        assert len(await store.transcript.recent(10)) == n + 1
-    assert [row["session_key"] for row in await store.transcript.recent(2)] == [key_of("newest"), key_of("new")]
+        assert len(await store.sessions.listed(10)) == n + 1
+    assert [row["session_key"] for row in await store.sessions.listed(2)] == [key_of("newest"), key_of("new")]
 
 
 @pytest.mark.parametrize("version", [0, 7])

@@ -46,7 +46,7 @@ async def test_all_conversations_of_the_chat_follow_and_no_others(store: Store) 
     for key in theirs:
         new = SessionKey.parse(str(key).replace("-4100", "-1001"))
         assert await texts(store, new) == [f"in {key}"]
-    found = {row["session_key"] for row in await store.transcript.recent(100)}
+    found = {row["session_key"] for row in await store.sessions.listed(100)}
     assert {str(key) for key in others} <= found and not {str(key) for key in theirs} & found
     assert await follow_chat(store.database, "telegram", "", "-4100", "-1001") == 0
 
@@ -74,6 +74,6 @@ async def test_a_move_and_turns_at_once_lose_nothing(store: Store) -> None:
 
     moved = await asyncio.gather(move(), move(), move(), turns())
     assert sum(moved) >= 1  # all that won said so; the others found it done
-    rows = await store.transcript.messages(session_id, 100)
+    rows = await store.sessions.messages(session_id, 100)
     assert [row["text"] for row in rows] == ["0", "1", "2", "3", "4", "5"]
     assert (await load(store, str(new))).id == session_id

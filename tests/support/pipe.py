@@ -98,10 +98,10 @@ class Rig:
         await client.zadd(keys.due(lane.name), {key: 1})
 
     async def transcript(self, key: str = key_of()) -> list[str]:
-        session = await self.pipe.store.transcript.find(key)
+        session = await self.pipe.store.sessions.find(key)
         if session is None:
             return []
-        return [row["text"] for row in await self.pipe.store.transcript.messages(session["id"], 10_000)]
+        return [row["text"] for row in await self.pipe.store.sessions.messages(session["id"], 10_000)]
 
     async def residue(self) -> Sequence[str]:
         """What our own names are left in Redis."""

@@ -33,7 +33,7 @@ async def stop(call: Call) -> Answer:
 
 async def status(call: Call) -> Answer:
     """The conversation, and what is being done for it now."""
-    row = await call.store.transcript.find(call.session_key)
+    row = await call.store.sessions.find(call.session_key)
     lines = ["Nothing has been said here yet."]
     if row is not None:
         lines = [

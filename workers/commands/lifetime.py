@@ -21,7 +21,7 @@ async def new(call: Call) -> Answer:
 
 async def title(call: Call) -> Answer:
     if not call.args:
-        row = await call.store.transcript.find(call.session_key)
+        row = await call.store.sessions.find(call.session_key)
         return Answer(f"“{row['title']}”" if row and row["title"] else "This conversation has no title yet.")
     wanted = cleaned(call.args)
     if (refusal := await refused(call, wanted, but=call.session.id)) is not None:

@@ -12,17 +12,16 @@ than all the rest: each is a fight for the interpreter.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from shared.codec import storable
 from shared.errors import ConfigurationError
-from shared.value import value
+from shared.store.database.statements import STATEMENTS, Statement, Step
+
+__all__ = ["Database", "Row", "Step", "open_database", "step"]
 
 Row = dict[str, Any]
 _SQL = Path(__file__).parents[1] / "sql"
-_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _GIVES = re.compile(r"-- \[([a-z]+)\]")
 _WHERE_OURS = "ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'"
 _MAIL_WAITS = """CAST(turn.value ->> 'waiting' AS INTEGER) = (
@@ -73,68 +72,27 @@ _GIVEN = {
 }
 
 
-@value
-class Statement:
-    """One .sql file. `body` has `:name` parameters and may have `{{…}}` in it."""
-
-    name: str
-    body: str
-    sqlite: str
-    gives: str | None
-
-    @property
-    def returns(self) -> bool:
-        return "RETURNING" in self.body
-
-    @property
-    def asks(self) -> bool:
-        """It is a query."""
-        return self.body.startswith("SELECT")
-
-    def for_postgres(self, place: Callable[[str], int]) -> str:
-        """With PostgreSQL's own parameters, numbered by `place`; `{{name}}` is the name of an expression before it."""
-        numbered = _PARAMETER.sub(lambda match: f"${place(match[1])}", worded(self.body, "postgres"))
-        return numbered.replace("{{", "").replace("}}", "")
-
-
-def worded(body: str, dialect: str) -> str:
-    """A statement in the words of one database."""
-    for word, name in _WORDS[dialect].items():
-        body = body.replace("{{" + word + "}}", name)
-    return body
-
-
 def _load(path: Path) -> Statement:
     first, *lines = path.read_text().splitlines()
     gives = _GIVES.match(first)
     sqlite = body = "\n".join(lines)
     for name, subselect in _GIVEN.items():
         sqlite = sqlite.replace("{{" + name + "}}", subselect)
-    sqlite = worded(sqlite, "sqlite")
-    return Statement(path.stem, body, sqlite, gives[1] if gives else None)
+    postgres = _worded(body, "postgres").replace("{{", "").replace("}}", "")
+    return Statement(path.stem, _worded(sqlite, "sqlite"), postgres, gives[1] if gives else None)
 
 
-STATEMENTS = {path.stem: _load(path) for path in sorted(_SQL.glob("*.sql"))}
+def _worded(body: str, dialect: str) -> str:
+    for word, name in _WORDS[dialect].items():
+        body = body.replace("{{" + word + "}}", name)
+    return body
 
 
-@value
-class Step:
-    """A statement with its values."""
-
-    statement: Statement
-    values: dict[str, Any]
+STATEMENTS.update({path.stem: _load(path) for path in sorted(_SQL.glob("*.sql"))})
 
 
 def step(name: str, /, **values: Any) -> Step:
     return Step(STATEMENTS[name], values)
-
-
-def storable_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The same steps without characters that some database cannot keep."""
-    return tuple(
-        Step(s.statement, {name: storable(v) if isinstance(v, str) else v for name, v in s.values.items()})
-        for s in steps
-    )
 
 
 class Database(Protocol):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from functools import lru_cache
 from typing import Any
@@ -23,9 +24,10 @@ from shared import log
 from shared.background import end_tasks
 from shared.clock import now_ms
 from shared.errors import ConfigurationError, Unavailable
-from shared.store.database import Row, Statement, Step, storable_steps
+from shared.store.database import Row, Step
 from shared.store.database.migrations import LEDGER, migrations
 from shared.store.database.postgres_errors import passes, real_error, reconnects, translated
+from shared.store.database.statements import PARAMETER, Statement, storable_steps
 from shared.value import value
 
 POOL_SIZE = 8
@@ -245,21 +247,22 @@ def _composed(statements: tuple[Statement, ...]) -> _Query:
     places: list[tuple[int, str]] = []
     known: dict[tuple[int, str] | str, int] = {}
 
-    def placed(n: int) -> Callable[[str], int]:
-        def place(name: str) -> int:
+    def numbered(n: int) -> str:
+        def place(match: re.Match[str]) -> str:
+            name = match[1]
             at = name if name in SAME_FOR_ALL else (n, name)
             if at not in known:
                 places.append((n, name))
                 known[at] = len(places)
-            return known[at]
+            return f"${known[at]}"
 
-        return place
+        return PARAMETER.sub(place, statements[n].postgres)
 
     if len(statements) == 1:
-        return _Query(statements[0].for_postgres(placed(0)).encode(), tuple(places))
+        return _Query(numbered(0).encode(), tuple(places))
     expressions, answers = [], []
     for n, statement in enumerate(statements):
-        name, text = statement.gives or f"step{n}", statement.for_postgres(placed(n))
+        name, text = statement.gives or f"step{n}", numbered(n)
         if statement.asks:
             answers = [text]
             break

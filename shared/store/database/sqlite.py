@@ -21,8 +21,9 @@ from pathlib import Path
 from shared import log
 from shared.clock import now_ms
 from shared.errors import AlreadyDone, Unavailable
-from shared.store.database import Row, Step, storable_steps
+from shared.store.database import Row, Step
 from shared.store.database.migrations import LEDGER, migrations
+from shared.store.database.statements import storable_steps
 
 BATCH = 256  # calls per commit
 # How long a busy event loop may keep the interpreter from the writer, which needs it between two statements. Python's own

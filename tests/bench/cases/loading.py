@@ -17,7 +17,7 @@ from shared.ids import fresh_id
 from shared.messages import Entry, Mail
 from shared.store import Store, open_store
 from shared.store.change import Commit, Proof
-from shared.store.database import Statement, Step
+from shared.store.database.statements import Statement, Step
 from tests.bench.agent import ANSWER
 from tests.bench.board import Sample, Variant
 from tests.bench.ground import Ground

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from shared.store import Store, open_store
-from shared.store.database import Statement, Step
+from shared.store.database.statements import Statement, Step
 from tests.bench.board import Sample, Variant
 from tests.bench.ground import Ground
 from tests.bench.library import HEAVY, Language, fill, light_owner

@@ -1,2 +1,0 @@
--- A dead letter that somebody has dealt with.
-UPDATE dead SET state = :state WHERE id = :id AND state = 'open' RETURNING id

@@ -1,2 +1,0 @@
--- What is known in a scope.
-SELECT name, value FROM facts WHERE scope = :scope

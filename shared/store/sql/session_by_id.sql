@@ -1,2 +1,0 @@
--- One session.
-SELECT id, session_key, version, message_count, created_at, updated_at, title, parent_id, ended_at, end_reason FROM sessions WHERE id = :session_id

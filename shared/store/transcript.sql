@@ -1,0 +1,51 @@
+-- What a turn reads. Tables: routes, sessions, messages, facts, inbox. Nothing is written here.
+
+-- name: load
+-- The session that a key talks to with its facts and the end of its transcript, and how far an inbound has come. The
+-- transcript is left out where the session's last turn is `left_by`: the caller knows that one's end.
+SELECT routes.session_id, routes.done_seq, sessions.version, sessions.turn_id, sessions.message_count,
+       sessions.updated_at, sessions.owner,
+       CASE WHEN sessions.turn_id = :left_by THEN NULL ELSE (
+           SELECT CAST({{json_list}}({{json_row}}(role, text, data, inbound_id)) AS TEXT) FROM (
+               SELECT role, text, data, inbound_id FROM messages
+               WHERE session_id = routes.session_id AND active = 1
+               ORDER BY n DESC LIMIT :limit
+           ) AS newest
+       ) END AS rows,
+       (SELECT CAST({{json_object}}(name, value) AS TEXT) FROM facts WHERE scope = routes.session_id) AS facts,
+       inbox.state, inbox.attempts, {{now_ms}} - inbox.outage_since AS outage_ms
+FROM (SELECT 1) AS always
+LEFT JOIN routes ON routes.session_key = :session_key
+LEFT JOIN sessions ON sessions.id = routes.session_id
+LEFT JOIN inbox ON inbox.id = :id
+
+-- name: load_bare
+-- The session that a key talks to, as a commit needs it: no transcript, no facts.
+SELECT routes.session_id, routes.done_seq, COALESCE(sessions.version, 0) AS version,
+       COALESCE(sessions.message_count, 0) AS message_count, COALESCE(sessions.updated_at, 0) AS updated_at, sessions.owner
+FROM routes LEFT JOIN sessions ON sessions.id = routes.session_id
+WHERE routes.session_key = :session_key
+
+-- name: load_window
+-- The end of a key's transcript before a given row, newest first, as one JSON text. Goes by index, whatever its length.
+SELECT CAST({{json_list}}({{json_row}}(role, text, data, inbound_id)) AS TEXT) AS rows
+FROM (
+    SELECT role, text, data, inbound_id FROM messages
+    WHERE session_id = (SELECT session_id FROM routes WHERE session_key = :session_key) AND active = 1 AND n < :before
+    ORDER BY n DESC LIMIT :limit
+) AS newest
+
+-- name: last_user_row
+-- The user's last row that is no command, and how many rows of the conversation there are from it on.
+SELECT n, text, (SELECT COUNT(*) FROM messages AS later
+                 WHERE later.session_id = messages.session_id AND later.n >= messages.n AND later.active = 1
+                   AND later.data NOT LIKE '%"command":%') AS rows_from_here
+FROM messages
+WHERE session_id = :session_id AND active = 1 AND role = 'user' AND data NOT LIKE '%"command":%'
+ORDER BY n DESC LIMIT 1
+
+-- name: rows_to_compress
+-- The rows of a conversation in a range, oldest first: those that the summary does not have yet.
+SELECT n, role, text, data, inbound_id FROM messages
+WHERE session_id = :session_id AND active = 1 AND n > :after AND n <= :until
+ORDER BY n LIMIT :limit
