@@ -97,3 +97,7 @@ class ConfigurationError(PipelineError):
 
 class CannotDo(PipelineError):
     """What an operator asked for is not there, or cannot be done; the text says which."""
+
+
+class NotFound(CannotDo):
+    """What an operator asked for is not there."""

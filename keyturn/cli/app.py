@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from keyturn.cli import conversations, dead, lanes, messages
-from keyturn.cli import importing as moving
+from keyturn.cli import dead, importing, keys, messages, sessions
 from keyturn.cli.doctor import doctor
 from keyturn.cli.down import down
-from keyturn.cli.spending import usage
+from keyturn.cli.usage import usage
 from shared import VERSION, settings
 from shared.embedded import running
 from shared.errors import ConfigurationError
@@ -137,10 +136,10 @@ def migrate(dry_run: Annotated[bool, typer.Option(help="Only say what would be d
 
 
 app.add_typer(messages.app, name="messages")
-app.add_typer(lanes.app, name="keys")
+app.add_typer(keys.app, name="keys")
 app.add_typer(dead.app, name="dead")
-app.add_typer(conversations.app, name="sessions")
-app.add_typer(moving.app, name="import")
+app.add_typer(sessions.app, name="sessions")
+app.add_typer(importing.app, name="import")
 app.command()(down)
 app.command()(doctor)
 app.command()(usage)

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import typer
@@ -25,11 +25,11 @@ from shared.codec import message_id
 from shared.door import accept
 from shared.embedded import child, running
 from shared.errors import ConfigurationError, MailboxFull, Unavailable
-from shared.lane.operator import look
 from shared.messages import Inbound, Source, State
 from shared.own_modules import command_of
 from shared.pipeline import Pipeline, open_pipeline
-from shared.reading.trace import trace
+from shared.reading.keys import KeyPhase, state_of_key
+from shared.reading.trace import Trace, trace
 from shared.routing import agent_for
 from shared.session_key import SessionKey
 from shared.settings import PREFIX, Settings
@@ -98,7 +98,7 @@ class Conversation:
         if self._delay_is_told:
             return
         with suppress(Unavailable):
-            if (await look(self._pipe.turns, self._key)).state == "delayed":
+            if (await state_of_key(self._pipe.turns, self._key)).state is KeyPhase.DELAYED:
                 self._delay_is_told = True
                 print("no answer yet: the turn failed and is tried again; the log of `up` says why", file=sys.stderr)
 
@@ -144,20 +144,20 @@ class Conversation:
             self._news.clear()
             found = await trace(self._pipe, id)
             if found is not None and self._is_over(found):
-                return str(found["state"])
+                return found.state
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._news.wait()
             except TimeoutError:
                 continue
 
-    def _is_over(self, found: dict[str, Any]) -> bool:
-        return found["state"] != State.PENDING and (not found["parts"] or found["turn_id"] in self._printed)
+    def _is_over(self, found: Trace) -> bool:
+        return found.state != State.PENDING and (not found.parts or found.turn_id in self._printed)
 
     async def stop_turn(self) -> bool:
         """Send /stop if the agent is at work on this conversation. False: it is not."""
         try:
-            if (await look(self._pipe.turns, self._key)).state == "idle":
+            if (await state_of_key(self._pipe.turns, self._key)).state is KeyPhase.IDLE:
                 return False
         except Unavailable as error:
             print(f"cannot be stopped: {error}", file=sys.stderr)

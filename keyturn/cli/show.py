@@ -1,6 +1,6 @@
 """How commands print: tables for a person, the same without colours or cut-off ids for a pipe, JSON for a program.
 
-What strangers wrote is shown as text: a control character in it moves no cursor and hides nothing.
+Text that strangers wrote is shown as text: a control character in it moves no cursor and hides nothing.
 """
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ from __future__ import annotations
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime
+from decimal import Decimal
 from typing import Annotated, Any
 
 import orjson
@@ -20,10 +23,11 @@ from rich.text import Text
 
 from shared.clock import iso
 
-PIPE_WIDTH = 100_000  # nobody has to fold a line that a program reads
+PIPE_WIDTH = 100_000  # columns: a line that a program reads is never folded
 _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (bidi, zero width), lone surrogates, line separators
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Limit = Annotated[int, typer.Option(min=1, max=100_000, help="At most this many.")]
 
 
@@ -41,10 +45,12 @@ def maybe_readable(text: str | None) -> str | None:
 
 
 def plain(value: object, *, lines: bool = False) -> str:
-    """A value as text that a terminal only prints. With `lines`, line breaks stay."""
+    """A value as text that cannot move a terminal's cursor. With `lines`, line breaks stay."""
     if value is None:
         return "-"
-    text = str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = iso(value) if isinstance(value, datetime) else str(value)
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -57,16 +63,27 @@ def plain(value: object, *, lines: bool = False) -> str:
     )
 
 
-def time(ms: int | None) -> str | None:
-    return iso(ms) if ms is not None else None
+def named(value: Any) -> dict[str, Any]:
+    """The fields of a value by name, to print as a record or to add to."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def as_json(value: Any) -> None:
-    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+    """Print values, and what is made of them, for a program: times in ISO form, decimals as text."""
+    option = orjson.OPT_INDENT_2 | orjson.OPT_PASSTHROUGH_DATETIME
+    typer.echo(orjson.dumps(value, option=option, default=_in_json).decode())
+
+
+def _in_json(value: object) -> str:
+    if isinstance(value, datetime):
+        return iso(value)
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(type(value).__name__)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
-    """Rows under their columns, or a sentence when there are none. Where they do not fit, a block of lines for each."""
+    """Rows under their columns, or the sentence `empty`. Rows wider than the terminal become a block of lines each."""
     if not rows:
         typer.echo(empty)
         return

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from producers.api.events import EventStream, follow_replies, replies
 from producers.server import http
 from producers.webhook.normalise import event_id_of, normalise, parse
-from shared.clock import now_ms
+from shared.clock import iso, now_ms
 from shared.control import conversation_of
 from shared.door import accept
 from shared.errors import Denied, Malformed
@@ -28,7 +28,6 @@ __all__ = ["Api", "replies"]
 PLATFORM = "api"
 _MESSAGE_ID = re.compile(r"in_[0-9a-f]{30}")
 _EVENT_ID = re.compile(r"[0-9]{1,18}")
-_SHOWN = ("id", "state", "session_key", "turn_id", "attempts", "reason", "timings")
 
 
 class Api:
@@ -49,11 +48,18 @@ class Api:
         self._check(request)
         id = request.path_params["id"]
         found = await trace(self._pipe, id) if _MESSAGE_ID.fullmatch(id) else None
-        if found is None or found["platform"] != PLATFORM:
+        if found is None or found.session_key is None or found.platform != PLATFORM:
             return JSONResponse({"error": "no such message"}, 404)
-        found["session_key"] = conversation_of(found["session_key"])
-        found["reason"] = reason_word(found["reason"])
-        return JSONResponse({name: found[name] for name in _SHOWN})
+        shown = {
+            "id": found.id,
+            "state": found.state,
+            "session_key": conversation_of(found.session_key),
+            "turn_id": found.turn_id,
+            "attempts": found.attempts,
+            "reason": reason_word(found.reason),
+            "timings": {stage: iso(at) for stage, at in found.timings.items()},
+        }
+        return JSONResponse(shown)
 
     async def follow(self, request: Request) -> Response:
         """Server-sent events: each reply part of a session, from Last-Event-ID on. The key is percent-encoded in the path."""

@@ -2,54 +2,130 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from datetime import datetime
 
 import orjson
 
 from shared import keys
-from shared.clock import iso
+from shared.clock import moment
 from shared.codec import decode_source
 from shared.control import conversation_of
-from shared.errors import Malformed, Unavailable
+from shared.errors import CannotDo, Malformed, NotFound, Unavailable
 from shared.lane import Lane
-from shared.lane.operator import look
 from shared.messages import Destination, State
 from shared.pipeline import Pipeline
+from shared.reading.keys import KeyState, state_of_key
 from shared.session_key import SessionKey
 from shared.store.database import Row
+from shared.value import value
 
 UNSENT = ("pending", "sending")
-_PART = ("ordinal", "state", "attempts", "ambiguous", "receipt", "reason")
 
 
-async def trace(pipe: Pipeline, id: str) -> dict[str, Any] | None:
+@value
+class PassedStage:
+    """A stage that a message has passed. `part` is the number of the reply part that was sent, where one was."""
+
+    stage: str
+    part: int | None
+    at: datetime
+    ms: int | None  # since the stage before
+
+
+@value
+class TracedPart:
+    """One part of the reply, and what became of it."""
+
+    ordinal: int
+    state: str
+    attempts: int
+    ambiguous: bool
+    receipt: str | None
+    reason: str | None
+    destination: str
+
+
+@value
+class Trace:
+    """A message with every stage it has passed. What only Redis knows yet has no stages and no event."""
+
+    id: str
+    event_id: str | None
+    platform: str | None
+    state: str
+    session_key: str | None
+    seq: int | None
+    turn_id: str | None
+    attempts: int
+    reason: str | None
+    stages: tuple[PassedStage, ...]
+    worker: str | None
+    parts: tuple[TracedPart, ...]
+
+    @property
+    def timings(self) -> dict[str, datetime]:
+        """When each stage was passed. Of several parts, the first begins the sending and the last ends it."""
+        times: dict[str, datetime] = {}
+        for passed in self.stages:
+            if passed.stage != "sending" or "sending" not in times:
+                times[passed.stage] = passed.at
+        return times
+
+
+@value
+class UnknownKey:
+    """A key whose Redis does not answer."""
+
+    lane: str
+    key: str
+    reason: str
+    state: str = "unknown"
+
+
+async def trace(pipe: Pipeline, id: str) -> Trace | None:
     """Where an inbound stands, with the time of each stage it has passed. None: nobody has heard of it."""
     row = await pipe.store.journal.find(id)
     if row is None:
         return await _unjournaled(pipe, id)
     turn = await pipe.store.sessions.turn(row["turn_id"]) if row["turn_id"] else None
     parts = await pipe.store.outbox.of_turn(row["turn_id"]) if row["turn_id"] else []
-    stages = _stages(row, turn, parts)
-    timings: dict[str, str] = {}
-    for stage in stages:  # of several parts, the first begins the sending and the last ends it
-        if stage["stage"] != "sending" or "sending" not in timings:
-            timings[stage["stage"]] = stage["at"]
-    return {
-        "id": row["id"],
-        "event_id": row["event_id"],
-        "platform": row["platform"],
-        "state": row["state"],
-        "session_key": row["session_key"],
-        "seq": row["seq"],
-        "turn_id": row["turn_id"],
-        "attempts": row["attempts"],
-        "reason": row["reason"],
-        "timings": timings,
-        "stages": stages,
-        "worker": turn["worker"] if turn is not None else None,
-        "parts": [{**{name: part[name] for name in _PART}, "destination": _destination(part)} for part in parts],
-    }
+    return Trace(
+        id=row["id"],
+        event_id=row["event_id"],
+        platform=row["platform"],
+        state=row["state"],
+        session_key=row["session_key"],
+        seq=row["seq"],
+        turn_id=row["turn_id"],
+        attempts=row["attempts"],
+        reason=row["reason"],
+        stages=_stages(row, turn, parts),
+        worker=turn["worker"] if turn is not None else None,
+        parts=tuple(map(_part, parts)),
+    )
+
+
+async def find_message(pipe: Pipeline, id: str) -> Trace:
+    """The message of an id of ours or of a platform's event id; CannotDo where several platforms used that event id."""
+    found = await trace(pipe, id)
+    if found is None:
+        rows = await pipe.store.journal.of_event(id)
+        if len(rows) > 1:
+            ids = ", ".join(f"{row['id']} ({row['platform']})" for row in rows)
+            raise CannotDo(f"{id} is the event of several messages, name one: {ids}")
+        found = await trace(pipe, rows[0]["id"]) if rows else None
+    if found is None:
+        raise NotFound(f"no message {id}: give our id (in_…) or the platform's event id")
+    return found
+
+
+async def keys_ahead(pipe: Pipeline, message: Trace) -> tuple[KeyState | UnknownKey, ...]:
+    """How the keys stand now that a message still has to pass: its own, and that of the chat its reply goes to."""
+    ahead: list[KeyState | UnknownKey] = []
+    if message.state == State.PENDING and message.session_key is not None:
+        ahead.append(await _state(pipe.lane_of(message.session_key), message.session_key))
+    unsent = [part.destination for part in message.parts if part.state in UNSENT]
+    return (*ahead, *[await _state(pipe.deliveries, destination) for destination in dict.fromkeys(unsent)])
 
 
 def reason_word(reason: str | None) -> str | None:
@@ -57,27 +133,14 @@ def reason_word(reason: str | None) -> str | None:
     return reason and reason.partition(":")[0]
 
 
-async def whereabouts(pipe: Pipeline, found: dict[str, Any]) -> dict[str, Any]:
-    """What Redis knows now of a traced message that has not come to its end: by lane, how its key stands."""
-    now: dict[str, Any] = {}
-    if found["state"] == State.PENDING and found["session_key"] is not None:
-        lane = pipe.lane_of(found["session_key"])
-        now[lane.name] = await _standing(lane, found["session_key"])
-    for part in found["parts"]:
-        if part["state"] in UNSENT:
-            now["deliveries"] = await _standing(pipe.deliveries, part["destination"])
-    return now
-
-
-async def _standing(lane: Lane, key: str) -> dict[str, Any]:
+async def _state(lane: Lane, key: str) -> KeyState | UnknownKey:
     try:
-        return asdict(await look(lane, key))
+        return await state_of_key(lane, key)
     except Unavailable as error:
-        return {"lane": lane.name, "key": key, "state": "unknown", "reason": str(error)}
+        return UnknownKey(lane.name, key, str(error))
 
 
-def _stages(row: Row, turn: Row | None, parts: list[Row]) -> list[dict[str, Any]]:
-    """Each stage passed, in order, with the milliseconds since the one before."""
+def _stages(row: Row, turn: Row | None, parts: list[Row]) -> tuple[PassedStage, ...]:
     passed: list[tuple[str, int, int | None]] = [("received", row["received_at"], None)]
     if turn is not None:
         passed += [(stage, turn[f"{stage}_at"], None) for stage in ("claimed", "started", "committed")]
@@ -86,36 +149,40 @@ def _stages(row: Row, turn: Row | None, parts: list[Row]) -> list[dict[str, Any]
             if part[f"{stage}_at"] is not None:
                 passed.append((stage, part[f"{stage}_at"], part["ordinal"]))
     before: list[int | None] = [None, *(at for _, at, _ in passed)]
-    return [
-        {"stage": stage, "part": ordinal, "at": iso(at), "ms": at - last if last is not None else None}
+    return tuple(
+        PassedStage(stage, ordinal, moment(at), at - last if last is not None else None)
         for (stage, at, ordinal), last in zip(passed, before, strict=False)
-    ]
+    )
 
 
-def _destination(part: Row) -> str:
-    source = decode_source(orjson.loads(part["payload"])["source"])
-    return str(Destination(source.platform, source.account, source.chat))
+def _part(row: Row) -> TracedPart:
+    source = decode_source(orjson.loads(row["payload"])["source"])
+    destination = str(Destination(source.platform, source.account, source.chat))
+    sent = (row["ordinal"], row["state"], row["attempts"], bool(row["ambiguous"]), row["receipt"], row["reason"])
+    return TracedPart(*sent, destination)
 
 
-async def _unjournaled(pipe: Pipeline, id: str) -> dict[str, Any] | None:
+async def _unjournaled(pipe: Pipeline, id: str) -> Trace | None:
     """With durability = redis, a message is in SQL only when its turn has ended."""
     if pipe.settings.durability == "journal":
         return None
     for server in pipe.servers.all:
         if (key := await server.asked(server.client.get(keys.seen(id)))) is not None:
-            unknown = dict.fromkeys(("event_id", "seq", "turn_id", "reason", "worker"))
             session_key, platform = _conversation(key)
-            return {
-                "id": id,
-                "platform": platform,
-                "state": State.PENDING,
-                "session_key": session_key,
-                "attempts": 0,
-                "timings": {},
-                "stages": [],
-                "parts": [],
-                **unknown,
-            }
+            return Trace(
+                id=id,
+                event_id=None,
+                platform=platform,
+                state=State.PENDING,
+                session_key=session_key,
+                seq=None,
+                turn_id=None,
+                attempts=0,
+                reason=None,
+                stages=(),
+                worker=None,
+                parts=(),
+            )
     return None
 
 

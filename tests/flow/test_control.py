@@ -14,7 +14,7 @@ from shared.agent.turn import Result, Turn
 from shared.control import control_key, is_control
 from shared.door import Acceptance
 from shared.pipeline import Pipeline, open_pipeline
-from shared.reading.export import export_all
+from shared.reading.export import ExportedSession, export_all
 from shared.settings import Settings
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
@@ -283,7 +283,8 @@ async def test_control_messages_are_in_no_list_of_conversations_and_in_no_export
     await rig.run_turns()
     assert await rig.transcript(control_key(key_of())) != []
     assert [row["session_key"] for row in await rig.pipe.store.sessions.listed(10)] == [key_of()]
-    exported = [line["session_key"] async for line in export_all(rig.pipe.store) if line["type"] == "session"]
+    found = [one async for one in export_all(rig.pipe.store)]
+    exported = [one.session.session_key for one in found if isinstance(one, ExportedSession)]
     assert exported == [key_of()]
 
 

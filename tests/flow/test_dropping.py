@@ -14,7 +14,7 @@ from shared.clock import now_ms
 from shared.door import accept
 from shared.errors import Unavailable
 from shared.lane import Lease
-from shared.operating.drop import NOTICE, NotPending, drop
+from shared.operating.messages import NOTICE, NotPending, drop_message
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
@@ -45,7 +45,7 @@ async def test_a_message_that_fails_and_waits_is_dropped_and_the_key_goes_on_at_
     rig.agent = FunctionAgent(fails)
     poison, behind = await rig.accept("poison"), await rig.accept("next")
     await rig.run_turns()  # it failed, and its key waits for the next attempt
-    dropped = await drop(rig.pipe, poison.id, tell=tell)
+    dropped = await drop_message(rig.pipe, poison.id, tell=tell)
     assert (dropped.session_key, dropped.told, dropped.note) == (key_of(), tell, "")
     row = await row_of(rig, poison.id)
     assert (row["state"], row["reason"]) == ("rejected", "operator")
@@ -70,7 +70,7 @@ async def test_a_message_that_waits_behind_another_is_dropped_and_the_running_tu
     async def drops(text: str) -> str:
         asked.append(text)
         if text == "one":
-            await drop(rig.pipe, middle.id, tell=True)
+            await drop_message(rig.pipe, middle.id, tell=True)
         return f"echo: {text}"
 
     rig.agent = FunctionAgent(drops)
@@ -96,12 +96,12 @@ async def test_a_photo_that_is_dropped_while_its_album_is_answered_is_in_no_answ
         photo = replace(an_inbound(f"photo {n}"), album="a1", received_at=now_ms() - 5000)
         ids.append((await accept(rig.pipe, photo)).id)
     if not discarded:
-        monkeypatch.setattr("shared.operating.drop.discard", _away)
+        monkeypatch.setattr("shared.operating.messages.discard_mail", _away)
 
     async def drops(text: str) -> str:
         asked.append(text)
         if len(asked) == 1:
-            await drop(rig.pipe, ids[-1], tell=True)
+            await drop_message(rig.pipe, ids[-1], tell=True)
         return f"answer {len(asked)}"
 
     rig.agent = FunctionAgent(drops)
@@ -128,7 +128,7 @@ async def test_a_running_message_is_dropped_and_its_turn_leaves_no_trace(rig: Ri
 
     async def drops(text: str) -> str:
         if text == "one":
-            await drop(rig.pipe, accepted.id, tell=False)
+            await drop_message(rig.pipe, accepted.id, tell=False)
         return f"echo: {text}"
 
     rig.agent = FunctionAgent(drops)
@@ -156,7 +156,7 @@ async def test_a_worker_that_hangs_in_a_turn_loses_it_when_the_message_is_droppe
         async with working(pipe, FunctionAgent(hangs)):
             hung, behind = await rig.accept("hang"), await rig.accept("next")
             await began.wait()
-            await drop(pipe, hung.id, tell=False)
+            await drop_message(pipe, hung.id, tell=False)
             rows = await ended(pipe, [hung.id, behind.id])
         assert [row["state"] for row in rows] == ["rejected", "answered"]
         assert await rig.transcript() == ["next", "echo: next"]
@@ -168,7 +168,7 @@ async def test_of_a_drop_and_a_turn_that_end_a_message_together_one_wins(rig: Ri
         accepted = await rig.accept(str(n))
         lease = await rig.lease()
         _, dropped = await asyncio.gather(
-            rig.turns(lease), drop(rig.pipe, accepted.id, tell=True), return_exceptions=True
+            rig.turns(lease), drop_message(rig.pipe, accepted.id, tell=True), return_exceptions=True
         )
         row, rows = await row_of(rig, accepted.id), await rig.transcript()
         if isinstance(dropped, BaseException):
@@ -187,21 +187,21 @@ async def test_a_message_that_only_redis_knows_is_dropped_too(make_settings: Cal
         rig = Rig(pipe)
         first, second, third = [await rig.accept(text) for text in ("one", "two", "three")]
         for one in (second, first):
-            await drop(pipe, one.id, tell=False)
+            await drop_message(pipe, one.id, tell=False)
             assert (await row_of(rig, one.id))["state"] == "rejected"
         await rig.run_turns()
         assert await rig.transcript() == ["three", "echo: three"]
         with pytest.raises(NotPending, match="answered"):
-            await drop(pipe, third.id, tell=False)
+            await drop_message(pipe, third.id, tell=False)
 
 
 async def test_what_has_ended_or_is_unknown_cannot_be_dropped(rig: Rig) -> None:
     accepted = await rig.accept("one")
     await rig.run_turns()
     with pytest.raises(NotPending, match="it is answered"):
-        await drop(rig.pipe, accepted.id, tell=True)
+        await drop_message(rig.pipe, accepted.id, tell=True)
     with pytest.raises(NotPending, match="no message"):
-        await drop(rig.pipe, "in_nobody", tell=True)
+        await drop_message(rig.pipe, "in_nobody", tell=True)
     assert await told(rig) == ["echo: one"]
 
 

@@ -21,7 +21,7 @@ from shared.door import accept
 from shared.errors import Unavailable
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
-from shared.reading.export import export_all
+from shared.reading.export import export_all, json_line
 from shared.routing import Sharing
 from shared.store import Store
 from tests.flow.test_cli import Cli, cli, environment, lone_cli
@@ -58,7 +58,7 @@ async def say(rig: Rig, text: str, chat: int = 11) -> None:
 
 
 async def exported(store: Store) -> list[dict[str, Any]]:
-    return [line async for line in export_all(store)]
+    return [json.loads(json_line(item)) async for item in export_all(store)]
 
 
 async def test_an_imported_conversation_goes_on_with_the_next_message(pipe: Pipeline, rig: Rig, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from shared import keys
 from shared.clock import now_ms
-from shared.operating.drop import drop
+from shared.operating.messages import drop_message
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from tests.flow.test_llm import config
@@ -182,7 +182,7 @@ async def test_an_outage_of_a_message_that_was_dropped_is_not_counted_for_the_ne
         await rig.run_turns()
         client = rig.pipe.servers.of_key(key_of()).client
         await client.hset(keys.state("turns", key_of()), "outage", str(now_ms() - HOUR_MS))
-        await drop(rig.pipe, first.id, tell=False)
+        await drop_message(rig.pipe, first.id, tell=False)
         await rig.run_turns()
     row = await rig.pipe.store.journal.find(second.id)
     assert row is not None and (row["state"], row["reason"]) == ("pending", "provider")

@@ -15,8 +15,8 @@ from pydantic import SecretStr
 from shared import keys
 from shared.embedded import valkey
 from shared.failpoints import Injected
-from shared.lane.operator import look
 from shared.pipeline import Pipeline, open_pipeline
+from shared.reading.keys import state_of_key
 from shared.redis_servers import Server
 from shared.settings import Settings
 from tests.support.pipe import Rig, key_of
@@ -181,8 +181,8 @@ async def test_a_key_that_a_worker_still_holds_is_moved_when_its_lease_has_ended
             async with keeping(after):
                 await client.zadd(keys.due("turns"), {key_of(chat): 1})
                 await until(lambda: _later_than(client, key_of(chat), 1))
-                assert (await look(before.turns, key_of(chat))).state == "leased"
-                assert (await look(after.turns, key_of(chat))).state == "idle"
+                assert (await state_of_key(before.turns, key_of(chat))).state == "leased"
+                assert (await state_of_key(after.turns, key_of(chat))).state == "idle"
                 before.turns.let_go(lease)
                 await rig.expire_lease(before.turns, key_of(chat))
                 await until(lambda: _state(after, key_of(chat), "awake"))
@@ -194,7 +194,7 @@ async def _later_than(client: Any, key: str, score: float) -> bool:
 
 
 async def _state(pipe: Pipeline, key: str, state: str) -> bool:
-    return (await look(pipe.turns, key)).state == state
+    return (await state_of_key(pipe.turns, key)).state == state
 
 
 # -- one of several is away

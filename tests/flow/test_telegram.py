@@ -30,7 +30,7 @@ from shared.embedded import child
 from shared.errors import Unavailable
 from shared.failpoints import Injected
 from shared.messages import Entry, Inbound, Media, Reply
-from shared.operating.replay import replay
+from shared.operating.dead_letters import replay_letter
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings, Telegram
 from shared.store.database import open_database
@@ -748,9 +748,7 @@ async def test_a_full_mailbox_holds_back_no_other_chat_and_the_message_is_set_as
         async with working(pipe):
             await fake.until(lambda fake: len(fake.texts(ANN)) == 3)
             for dead in reversed(letters):
-                letter = await pipe.store.dead.find(dead["id"])
-                assert letter is not None
-                await replay(pipe, letter)
+                await replay_letter(pipe, dead["id"])
             await fake.until(lambda fake: len(fake.texts(ANN)) == 6)
     assert fake.texts(ANN).count(FULL_NOTICE) == 1  # for two messages
     first, second, *parts, last = (text for text in fake.texts(ANN) if text != FULL_NOTICE)

@@ -13,9 +13,9 @@ from shared.control import control_key
 from shared.door import accept
 from shared.errors import Permanent, Superseded
 from shared.lane.lane import Claim
-from shared.lane.operator import waiting_mail
 from shared.mail import TakeNotes, encode_mail
 from shared.pipeline import open_pipeline
+from shared.reading.keys import first_mail
 from shared.settings import Settings
 from shared.store.change import Commit, Proof
 from tests.support.pipe import Rig, an_inbound, key_of
@@ -206,7 +206,7 @@ async def test_mail_taken_from_the_journal_is_put_back_so_that_the_next_holder_k
     lease.lost = True  # so nobody gives the key back, as nobody does for a worker that died
     with pytest.raises(asyncio.CancelledError):
         await rig.turns(lease)
-    assert [waiting.seq for waiting in await waiting_mail(rig.pipe.turns, key_of(), 10)] == [1, 2]
+    assert [waiting.seq for waiting in await first_mail(rig.pipe.turns, key_of(), 10)] == [1, 2]
     await rig.expire_lease(rig.pipe.turns, key_of())
     await rig.pipe.turns.recover(key_of())
     lease = await rig.lease()

@@ -9,10 +9,10 @@ import pytest
 
 from shared.lane import Lane, Lease, Put, Recovered
 from shared.lane.lane import Claim
-from shared.lane.operator import restless
 from shared.lane.rq_names import JOB_PREFIX
 from shared.lane.stopping import stop
 from shared.lane.wake import StartedWake
+from shared.reading.keys import keys_at_work
 from tests.lane.workbench import DUE, LEASE, QUEUE, Workbench, state
 
 LEASE_S = LEASE.total_seconds()
@@ -601,7 +601,7 @@ async def test_stopping_ends_a_delay(bench: Workbench) -> None:
 async def test_keys_that_are_idle_are_not_listed(bench: Workbench) -> None:
     await bench.put("k", 1)
     await bench.client.zadd(DUE, {"was here": 1})
-    assert [(state.key, state.state) for state in await restless(bench.lane, 10)] == [("k", "awake")]
+    assert [(state.key, state.state) for state in await keys_at_work(bench.lane, 10)] == [("k", "awake")]
 
 
 # -- requeue, finish, awake

@@ -19,11 +19,11 @@ from shared.embedded import child, valkey
 from shared.errors import Unavailable
 from shared.lane import Put
 from shared.lane.lease import ATTEMPT
-from shared.lane.operator import restless
 from shared.lane.session_lock import JOINED, SessionLock
 from shared.leader import Leader
 from shared.messages import Session
 from shared.pipeline import Pipeline, open_pipeline
+from shared.reading.keys import keys_at_work
 from shared.settings import Settings
 from shared.window import Window
 from tests.lane.workbench import Workbench
@@ -264,7 +264,7 @@ async def test_every_call_ends_when_a_connection_falls_silent_and_the_next_one_s
         "script": lambda: bench.put("k", 2),
         "due": lambda: lane.due(server, 10),
         "look": lambda: lease.look(5),
-        "operator": lambda: restless(lane, 10),
+        "operator": lambda: keys_at_work(lane, 10),
         "publish": publish,
     }
     for name, call in calls.items():

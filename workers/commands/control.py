@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shared.clock import iso, now_ms
+from shared.clock import iso, moment, now_ms
 from shared.errors import Malformed
-from shared.lane.operator import look
 from shared.lane.session_lock import joined
 from shared.lane.stopping import stop as stop_key
 from shared.mail import decode_mail
 from shared.messages import Inbound
+from shared.reading.keys import KeyPhase, state_of_key
 from workers.commands import Answer, Call, Command, register
 
 
@@ -41,9 +41,9 @@ async def status(call: Call) -> Answer:
             f"since {iso(row['created_at'])}, last activity {iso(row['updated_at'])}",
             f"{row['message_count']} rows",
         ]
-    state = await look(call.pipe.turns, call.session_key)
-    if state.state == "leased" and state.since is not None:
-        seconds = max(0, now_ms() - state.since) // 1000
+    state = await state_of_key(call.pipe.turns, call.session_key)
+    if state.state is KeyPhase.LEASED and state.since is not None:
+        seconds = max(0, int((moment(now_ms()) - state.since).total_seconds()))
         lines.append(f"Working since {iso(state.since)} ({seconds} s); {max(0, state.waiting - 1)} more waiting")
     elif state.waiting:
         lines.append(f"{state.waiting} waiting")

@@ -14,6 +14,7 @@ from shared import keys
 from shared.errors import PipelineError
 from shared.lane.rq_names import WORKERS, WorkerField, queue_key
 from shared.pipeline import CONTROL, DELIVERIES, TURNS, open_pipeline
+from shared.reading.backlog import backlog
 from shared.redis_servers import Server, Servers
 from shared.settings import Settings
 from shared.value import value
@@ -84,16 +85,16 @@ async def check_backlog(settings: Settings) -> Finding:
         async with open_pipeline(settings) as pipe:
             waiting = await pipe.store.journal.waiting_keys(after="", older_than_ms=patience_ms, limit=AT_MOST)
             asleep = sum([(await pipe.lane_of(key).awake([key])).count(False) for key in waiting])
-            backlog = await pipe.store.backlog()
+            found = await backlog(pipe.store)
     except (PipelineError, redis.RedisError, OSError) as error:
         return fail("backlog", f"cannot be read: {type(error).__name__}", "see the checks above")
     if asleep:
         return fail(
             "backlog", f"{asleep} keys wait in the journal and Redis has lost them", "start `keyturn housekeep`"
         )
-    counts = f"{backlog['inbound_waiting']} messages and {backlog['outbox_waiting']} replies waiting"
-    if backlog["dead_open"]:
-        return warn("backlog", f"{counts}, {backlog['dead_open']} dead letters open", "see `keyturn dead list`")
+    counts = f"{found.messages.count} messages and {found.replies.count} replies waiting"
+    if found.dead_letters:
+        return warn("backlog", f"{counts}, {found.dead_letters} dead letters open", "see `keyturn dead list`")
     return ok("backlog", f"{counts}, no dead letters open")
 
 

@@ -1,8 +1,8 @@
-"""Ends a message that waits, because an operator wants it so: `rejected`, reason `operator`. Its key goes on.
+"""Messages: drop one that waits. It ends as `rejected`, reason `operator`, and its key goes on.
 
-A message that is first in line may be running at this moment. It is ended by the commit that turns are ended by, so one of
-the two wins; a turn that loses leaves no trace. One further back is ended by itself, and the turn before it is not disturbed,
-unless it answers both (an album): then it runs again, without the photo that was dropped.
+The first message in line may be running at this moment. The drop ends it by the same commit that a turn ends it by, so one
+of the two wins, and a turn that loses leaves no trace. A message further back is ended by itself. The turn before it is not
+disturbed, unless it answers both (an album): then it runs again, without the photo that was dropped.
 """
 
 from __future__ import annotations
@@ -11,32 +11,37 @@ from contextlib import suppress
 
 from shared import log
 from shared.clock import now_ms
-from shared.errors import AlreadyDone, Malformed, PipelineError, Superseded, Unavailable
+from shared.errors import AlreadyDone, CannotDo, Malformed, Superseded, Unavailable
 from shared.ids import fresh_id
-from shared.lane.operator import discard, free, restless, waiting_mail
+from shared.lane.freeing import free
 from shared.mail import decode_inbound
 from shared.messages import Inbound, Mail, Reply, Session, State
+from shared.operating.keys import discard_mail
 from shared.pipeline import Pipeline
+from shared.reading.keys import first_mail, keys_at_work
 from shared.store.change import Commit, Ending, Proof
 from shared.unreadable import stand_in
 from shared.value import value
 
 REASON = "operator"
 NOTICE = "Your last message was removed by an operator and will not be answered."
-TRIES = 20  # each time, a turn of the key was committed in between
-LOOKED_AT = 10_000  # keys, for a message that only Redis knows
+TRIES = 20  # a try fails when a turn of the key was committed in between
+LOOKED_AT = 10_000  # keys that are looked through for a message that only Redis knows
 
 
-class NotPending(PipelineError):
-    """It cannot be dropped: nobody knows it, or it has ended."""
+class NotPending(CannotDo):
+    """The message cannot be dropped: nobody knows it, or it has ended."""
 
 
 @value
-class Dropped:
+class DroppedMessage:
+    """A message that ended without an answer. `note` says why its key goes on later than at once, or is empty."""
+
     id: str
     session_key: str
     told: bool  # whether its chat is told
     note: str = ""
+    state: str = State.REJECTED
 
 
 @value
@@ -50,7 +55,7 @@ class _Found:
     is_first: bool
 
 
-async def drop(pipe: Pipeline, id: str, *, tell: bool) -> Dropped:
+async def drop_message(pipe: Pipeline, id: str, *, tell: bool) -> DroppedMessage:
     """End the message, whatever runs it; NotPending if it has ended. When this returns, the database has it."""
     replies = (Reply(NOTICE),) if tell else ()
     for _ in range(TRIES):
@@ -61,7 +66,7 @@ async def drop(pipe: Pipeline, id: str, *, tell: bool) -> Dropped:
             continue
         if ended is not None:
             log.get().info("dropped by operator", key=found.session_key, message=id)
-            return Dropped(id, found.session_key, tell, await _tell_redis(pipe, found, *ended))
+            return DroppedMessage(id, found.session_key, tell, await _tell_redis(pipe, found, *ended))
     raise Unavailable("the conversation moves on too fast: try again")
 
 
@@ -70,7 +75,7 @@ async def _find(pipe: Pipeline, id: str) -> _Found:
     if row is None:
         return await _find_in_redis(pipe, id)
     key = row["session_key"]
-    # Loaded before the looks below: the commit sees whatever happens after it.
+    # The session is loaded before the reads below, so the commit is refused if anything happens after it.
     session = await pipe.store.transcript.bare(key)
     row = await pipe.store.journal.find(id)
     if row is None or row["state"] != State.PENDING:
@@ -81,11 +86,11 @@ async def _find(pipe: Pipeline, id: str) -> _Found:
 
 
 async def _find_in_redis(pipe: Pipeline, id: str) -> _Found:
-    """With durability = redis, only the mailboxes know what waits: they are looked through."""
+    """With durability = redis, only the mailboxes know what waits, so look through them."""
     for lane in (pipe.turns, pipe.control) if pipe.settings.durability == "redis" else ():
-        for state in await restless(lane, LOOKED_AT):
+        for state in await keys_at_work(lane, LOOKED_AT):
             session = await pipe.store.transcript.bare(state.key)
-            for n, waiting in enumerate(await waiting_mail(lane, state.key, pipe.settings.mailbox_limit)):
+            for n, waiting in enumerate(await first_mail(lane, state.key, pipe.settings.mailbox_limit)):
                 inbound = _readable(waiting.payload, "", state.key)
                 if inbound.id == id:
                     mail = Mail(waiting.seq, inbound, journaled=False, payload=waiting.payload)
@@ -94,12 +99,12 @@ async def _find_in_redis(pipe: Pipeline, id: str) -> _Found:
 
 
 async def _end(pipe: Pipeline, found: _Found, replies: tuple[Reply, ...]) -> tuple[str, tuple[int, ...]] | None:
-    """The destination and the outbox rows of what the chat is told; None: look again."""
+    """The destination and the outbox rows of the notice to the chat; None: the message moved, look again."""
     key, mail, now = found.session_key, found.mail, now_ms()
     if not found.is_first:
         if mail.journaled:  # it comes back if this fails; only the mailbox has the other kind
             with suppress(Unavailable):  # a worker that takes it from the mailbox would run it in vain
-                await discard(pipe.lane_of(key), key, mail.seq)
+                await discard_mail(pipe.lane_of(key), key, mail.seq)
         return await pipe.store.reject_waiting(key, mail, replies, REASON)
     proof = Proof(f"drop_{fresh_id()}", REASON, found.attempts, now, now)
     ending = Ending(State.REJECTED, REASON)
@@ -108,10 +113,10 @@ async def _end(pipe: Pipeline, found: _Found, replies: tuple[Reply, ...]) -> tup
 
 
 async def _tell_redis(pipe: Pipeline, found: _Found, destination: str, outbox: tuple[int, ...]) -> str:
-    """Let the key go on and the notice leave at once. What is said is empty, or why it takes longer."""
+    """Let the key go on and the notice leave at once. Returns "", or why it takes longer."""
     lane = pipe.lane_of(found.session_key)
     try:
-        await discard(lane, found.session_key, found.mail.seq)
+        await discard_mail(lane, found.session_key, found.mail.seq)
         if found.is_first:  # from the worker that runs it, or out of its delay
             await free(lane, found.session_key)
         for id in outbox:

@@ -1,0 +1,63 @@
+"""`keyturn keys`: the keys that are not idle, one key's mailbox, and releasing a key."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from keyturn.cli import show
+from keyturn.cli.deployment import ask
+
+app = typer.Typer(no_args_is_help=True, help="Keys: which wait, which are being served, and by which worker.")
+Key = Annotated[
+    str, typer.Argument(callback=show.readable, help="Session key (agent:…) or destination (to:…) of a delivery.")
+]
+
+
+@app.command("list")
+def list_(limit: show.Limit = 100, json: show.Json = False) -> None:
+    """List the keys that are not idle: awake (queued), leased (a worker has it) or delayed (until its next attempt)."""
+    from shared.reading.keys import all_keys_at_work
+
+    states = ask(lambda pipe: all_keys_at_work(pipe, limit))
+    if json:
+        show.as_json(states)
+        return
+    columns = ("lane", "key", "state", "waiting", "attempts", "until", "worker")
+    show.table(columns, [[getattr(state, name) for name in columns] for state in states], empty="every key is idle")
+
+
+@app.command("show")
+def show_(key: Key, json: show.Json = False) -> None:
+    """Show how one key stands in Redis and in the database, and its waiting mail."""
+    from shared.reading.mailbox import mailbox_of
+
+    found = ask(lambda pipe: mailbox_of(pipe, key))
+    about = {**show.named(found.state), "queue": found.queue}
+    if json:
+        show.as_json({**about, "mail": found.mail, "journal": found.journal})
+        return
+    show.record(about)
+    if found.journal is not None:
+        show.record({f"journal {name}": value for name, value in show.named(found.journal).items()})
+    typer.echo()
+    show.table(("seq", "waiting"), [(mail.seq, mail.id) for mail in found.mail], empty="no mail waits in Redis")
+    if found.state.waiting > len(found.mail):
+        typer.echo(f"and {found.state.waiting - len(found.mail)} more")
+
+
+@app.command()
+def release(key: Key, json: show.Json = False) -> None:
+    """Take a key from the worker that holds it, or out of its delay, and wake it at once.
+
+    Safe while a turn is running: whoever commits first wins, and the other's commit is refused. The attempt that is cut
+    short is not counted.
+    """
+    from shared.operating.keys import release_key
+
+    released = ask(lambda pipe: release_key(pipe, key))
+    if json:
+        show.as_json(released)
+    else:
+        typer.echo(f"{show.plain(key)} was {released.was}, now {released.state}")

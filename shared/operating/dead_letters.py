@@ -1,0 +1,97 @@
+"""Dead letters: a letter goes back to where it came from, once, however often it is asked for; or it is dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shared.clock import now_ms
+from shared.codec import message_id
+from shared.door import accept
+from shared.errors import CannotDo, MailboxFull, Malformed, Unavailable
+from shared.mail import decode_inbound
+from shared.messages import Inbound
+from shared.pipeline import Pipeline
+from shared.reading.dead_letters import LetterState, WholeDeadLetter, dead_letter
+from shared.store import Store
+from shared.value import value
+
+
+@value
+class ReplayedLetter:
+    """What came of a replay: the new message, or the destination whose part waits again."""
+
+    id: int
+    message: str | None = None
+    destination: str | None = None
+    note: str = ""
+
+
+@value
+class DroppedLetter:
+    """A letter that was closed without doing anything about it. Its record stays."""
+
+    id: int
+    state: LetterState = LetterState.DROPPED
+
+
+async def replay_letter(pipe: Pipeline, id: int) -> ReplayedLetter:
+    """Run an inbound again or send a reply again; CannotDo for anything else and for a letter that is not open."""
+    letter = await dead_letter(pipe.store, id)
+    if letter.state is not LetterState.OPEN:
+        raise CannotDo(f"dead letter {id} was {letter.state} before")
+    if letter.kind == "inbound":
+        return await _run_again(pipe, letter)
+    if letter.kind == "reply":
+        return await _send_again(pipe, letter)
+    raise CannotDo(f"dead letter {id} is a {letter.kind} that was never understood: it can only be dropped")
+
+
+async def drop_letter(store: Store, id: int) -> DroppedLetter:
+    """Close the letter and do nothing about it; CannotDo where somebody closed it before."""
+    await dead_letter(store, id)
+    if not await store.dead.close(id, LetterState.DROPPED):
+        raise CannotDo(f"dead letter {id} was closed before: `keyturn dead show {id}` says how")
+    return DroppedLetter(id)
+
+
+async def _run_again(pipe: Pipeline, letter: WholeDeadLetter) -> ReplayedLetter:
+    """A new inbound at the end of its key's line. After a crash before the letter is closed, the next replay finds it
+    accepted and only closes the letter."""
+    inbound = await _understood(pipe, letter)
+    event_id = f"{inbound.event_id}#replay-{letter.id}"
+    source = inbound.source
+    id = message_id(source.platform, source.account, event_id)
+    try:
+        accepted = await accept(pipe, replace(inbound, id=id, event_id=event_id, received_at=now_ms()))
+    except MailboxFull:
+        raise CannotDo(f"the mailbox of {letter.session_key} is full: try again when it has drained") from None
+    note = "" if accepted.fresh else "it had been replayed before and does not run twice"
+    if not await pipe.store.dead.close(letter.id, LetterState.REPLAYED) and accepted.fresh:
+        note = "somebody closed the letter meanwhile; the message runs all the same"
+    return ReplayedLetter(letter.id, message=accepted.id, note=note)
+
+
+async def _understood(pipe: Pipeline, letter: WholeDeadLetter) -> Inbound:
+    """The inbound as it was accepted. One that could not be read then may be readable now: the journal has it whole."""
+    payload = letter.payload
+    if letter.reason == "malformed" and (row := await pipe.store.journal.find(letter.ref)) is not None:
+        payload = row["payload"]
+    try:
+        return decode_inbound(payload)
+    except Malformed as error:
+        raise CannotDo(f"dead letter {letter.id} cannot be read: {error}") from None
+
+
+async def _send_again(pipe: Pipeline, letter: WholeDeadLetter) -> ReplayedLetter:
+    """The part goes back to its place in the outbox, with the same idempotency key."""
+    part_id = int(letter.ref)
+    was_open, destination = await pipe.store.dead.send_again(letter.id, part_id)
+    if not was_open:
+        raise CannotDo(f"dead letter {letter.id} was closed before: `keyturn dead show {letter.id}` says how")
+    if destination is None:
+        return ReplayedLetter(letter.id, note="the reply is no longer buried: nothing to send")
+    try:
+        await pipe.deliveries.put(destination, part_id, str(part_id).encode())
+    except Unavailable as error:
+        return ReplayedLetter(letter.id, destination=destination, note=f"the housekeeper will wake it ({error})")
+    return ReplayedLetter(letter.id, destination=destination)

@@ -1,0 +1,38 @@
+"""Keys: take one from the worker that holds it, and take single pieces out of its mailbox."""
+
+from __future__ import annotations
+
+from shared import keys
+from shared.errors import CannotDo
+from shared.lane.freeing import Freed, free
+from shared.lane.lane import Lane
+from shared.pipeline import Pipeline
+from shared.reading.keys import KeyPhase
+from shared.value import value
+
+
+@value
+class ReleasedKey:
+    """A key that was taken from its holder or out of its delay. Its wake is queued."""
+
+    key: str
+    was: KeyPhase
+    state: KeyPhase = KeyPhase.AWAKE
+
+
+async def release_key(pipe: Pipeline, key: str) -> ReleasedKey:
+    """Take the key from its worker, or out of its delay, and wake it at once; CannotDo where it is idle.
+
+    Safe while a turn is running: whoever commits first wins, and the other's commit is refused. The attempt that is cut
+    short is not counted.
+    """
+    freed = await free(pipe.lane_of(key), key)
+    if freed is Freed.IDLE:
+        raise CannotDo(f"{key} is idle: there is nothing to release")
+    return ReleasedKey(key, KeyPhase[freed.name])
+
+
+async def discard_mail(lane: Lane, key: str, seq: int) -> None:
+    """Take one piece of mail out of its mailbox. A journaled one that has not ended comes back: the journal has it."""
+    server = lane.servers.of_key(key)
+    await server.asked(server.client.zremrangebyscore(keys.mail(lane.name, key), seq, seq))

@@ -1,0 +1,63 @@
+"""Dead letters: what was set aside, why, and what somebody did about it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from shared.clock import moment
+from shared.errors import NotFound
+from shared.value import value
+
+if TYPE_CHECKING:  # the command line imports LetterState to parse its options, and not the database for that
+    from shared.store import Store
+    from shared.store.database import Row
+
+
+class LetterState(StrEnum):
+    """OPEN: nobody has dealt with it. REPLAYED and DROPPED are for good; the record stays."""
+
+    OPEN = "open"
+    REPLAYED = "replayed"
+    DROPPED = "dropped"
+
+
+@value
+class DeadLetter:
+    """A message (`inbound`), a reply (`reply`) or something that was never understood, as a list shows it."""
+
+    id: int
+    kind: str
+    ref: str  # the message id, the outbox number, or what the platform called it
+    session_key: str | None
+    reason: str
+    detail: str
+    attempts: int
+    state: LetterState
+    created_at: datetime
+
+
+@value
+class WholeDeadLetter(DeadLetter):
+    """A dead letter with what it holds. The payload is a stranger's text: show it as text only."""
+
+    payload: str
+
+
+async def dead_letters(store: Store, state: LetterState, limit: int) -> list[DeadLetter]:
+    """The letters in a state, the newest first."""
+    return [DeadLetter(*_listed(row)) for row in await store.dead.all(state=state.value, limit=limit)]
+
+
+async def dead_letter(store: Store, id: int) -> WholeDeadLetter:
+    """One letter; NotFound where no letter has that number."""
+    row = await store.dead.find(id)
+    if row is None:
+        raise NotFound(f"no dead letter {id}: see `keyturn dead list`")
+    return WholeDeadLetter(*_listed(row), row["payload"])
+
+
+def _listed(row: Row) -> tuple[int, str, str, str | None, str, str, int, LetterState, datetime]:
+    what = (row["id"], row["kind"], row["ref"], row["session_key"], row["reason"], row["detail"], row["attempts"])
+    return *what, LetterState(row["state"]), moment(row["created_at"])

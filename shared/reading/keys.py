@@ -1,0 +1,120 @@
+"""Keys as Redis has them: which are not idle, who holds each, how much mail waits, and one key's mailbox."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from enum import StrEnum
+
+from shared import keys
+from shared.clock import moment
+from shared.lane.lane import Lane
+from shared.lane.lease import Waiting
+from shared.lane.rq_names import JobField, job_key
+from shared.pipeline import Pipeline
+from shared.redis_servers import Server
+from shared.value import value
+
+
+class KeyPhase(StrEnum):
+    """Where a key is on its way: nothing waits, its wake is queued, a worker holds it, or it waits for its next attempt."""
+
+    IDLE = "idle"
+    AWAKE = "awake"
+    LEASED = "leased"
+    DELAYED = "delayed"
+
+
+@value
+class KeyState:
+    """A key as Redis has it. Times are on Redis' clock; a lease with no time left has expired and waits to be found."""
+
+    lane: str
+    key: str
+    state: KeyPhase
+    waiting: int  # pieces of mail
+    attempts: int = 0
+    until: datetime | None = None  # the end of the lease or of the delay
+    left_ms: int | None = None  # from now to `until`
+    job: str | None = None
+    worker: str | None = None  # the holder of a leased key, as RQ names it
+    since: datetime | None = None  # when the first piece of mail was begun
+
+
+async def state_of_key(lane: Lane, key: str) -> KeyState:
+    """How one key stands. A key that nobody has heard of is idle."""
+    [state] = await _states(lane, lane.servers.of_key(key), [key])
+    return state
+
+
+async def keys_at_work(lane: Lane, limit: int) -> list[KeyState]:
+    """The keys of a lane that are not idle, those first whose time comes first."""
+    found: list[KeyState] = []
+    for server in lane.servers.all:
+        names = await server.asked(server.client.zrange(keys.due(lane.name), 0, limit - 1))
+        found += await _states(lane, server, [name.decode(errors="replace") for name in names])
+    return [state for state in found if state.state is not KeyPhase.IDLE][:limit]
+
+
+async def all_keys_at_work(pipe: Pipeline, limit: int) -> list[KeyState]:
+    """The keys of every lane that are not idle."""
+    found = [state for lane in pipe.lanes for state in await keys_at_work(lane, limit)]
+    return found[:limit]
+
+
+async def first_mail(lane: Lane, key: str, limit: int) -> list[Waiting]:
+    """The first pieces of a key's mail, in order."""
+    server = lane.servers.of_key(key)
+    found = await server.asked(server.client.zrange(keys.mail(lane.name, key), 0, limit - 1, withscores=True))
+    return [Waiting(int(score), payload) for payload, score in found if float(score).is_integer()]
+
+
+async def _states(lane: Lane, server: Server, key_list: Sequence[str]) -> list[KeyState]:
+    pipeline = server.client.pipeline(transaction=True)
+    pipeline.time()
+    for key in key_list:
+        pipeline.hmget(keys.state(lane.name, key), ["token", "until", "attempts", "job", "since"])
+        pipeline.zcard(keys.mail(lane.name, key))
+    (seconds, micros), *answers = await server.asked(pipeline.execute())
+    now = seconds * 1000 + micros // 1000
+    states = [
+        _state(lane.name, key, held, waiting, now)
+        for key, held, waiting in zip(key_list, answers[::2], answers[1::2], strict=True)
+    ]
+    return await _with_workers(server, states)
+
+
+def _state(lane: str, key: str, held: list[bytes | None], waiting: int, now: int) -> KeyState:
+    token, until, attempts, job, since = held
+    if not any(held):
+        return KeyState(lane, key, KeyPhase.IDLE, waiting)
+    until_ms, since_ms = _number(until), _number(since)
+    return KeyState(
+        lane,
+        key,
+        KeyPhase.LEASED if token is not None else KeyPhase.DELAYED if until is not None else KeyPhase.AWAKE,
+        waiting,
+        attempts=_number(attempts) or 0,
+        until=moment(until_ms) if until_ms is not None else None,
+        left_ms=until_ms - now if until_ms is not None else None,
+        job=job.decode(errors="replace") if job else None,
+        since=moment(since_ms) if since_ms is not None else None,
+    )
+
+
+def _number(text: bytes | None) -> int | None:
+    """A number that our scripts wrote; None for anything else, which a stranger may have put there."""
+    return int(text) if text is not None and text.isdigit() and len(text) < 15 else None
+
+
+async def _with_workers(server: Server, states: list[KeyState]) -> list[KeyState]:
+    leased = [state for state in states if state.state is KeyPhase.LEASED and state.job is not None]
+    if not leased:
+        return states
+    pipeline = server.client.pipeline(transaction=False)
+    for state in leased:
+        pipeline.hget(job_key(str(state.job)), JobField.WORKER_NAME)
+    names = await server.asked(pipeline.execute())
+    workers = {state.key: name.decode(errors="replace") for state, name in zip(leased, names, strict=True) if name}
+    return [replace(state, worker=workers.get(state.key)) for state in states]
