@@ -176,7 +176,7 @@ async def test_the_least_rights_on_the_page_are_enough(
 ) -> None:
     """A whole pipeline on an ACL user with the rights that SECURITY.md names, who can neither empty nor configure Redis."""
     page = (Path(__file__).parents[2] / "SECURITY.md").read_text()
-    [rights] = re.findall(r"The least that ours need: `([^`]+)`", page)
+    [rights] = re.findall(r"The smallest set of rights that Keyturn needs: `([^`]+)`", page)
     client.execute_command("ACL", "SETUSER", "least", "reset", "on", ">least-password", *rights.split())
     url = re.sub(r"://[^@]*@", "://least:least-password@", redis_url)
     told = Told(tmp_path, url, database_url, partitions=1, **TIMES)
