@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from shared import log, metrics
-from shared.control import control_key, conversation_of, is_control
+from shared.control import is_control
 from shared.errors import MailboxFull, Malformed, Unavailable
 from shared.failpoints import reach
 from shared.lane import Put
+from shared.lane_key import ControlKey, conversation_of
 from shared.mail import decode_inbound, encode_mail
 from shared.messages import Inbound, State
 from shared.pipeline import Pipeline
@@ -34,8 +35,8 @@ async def accept(pipe: Pipeline, inbound: Inbound) -> Acceptance:
     correlate(inbound.id)
     with stage("accept"):
         journaled = pipe.settings.durability == "journal"
-        numbered_by = control_key(str(key)) if is_control(inbound.text) else str(key)
-        acceptance = await (_journal if journaled else _mailbox_only)(pipe, inbound, numbered_by)
+        numbered_by = ControlKey(key) if is_control(inbound.text) else key
+        acceptance = await (_journal if journaled else _mailbox_only)(pipe, inbound, str(numbered_by))
     if acceptance.fresh:
         metrics.ACCEPTED.labels(inbound.source.platform).inc()
     else:

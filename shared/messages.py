@@ -7,7 +7,6 @@ from dataclasses import field
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from shared.value import value
 
@@ -99,19 +98,6 @@ class Reply:
 
     text: str
     media: tuple[Media, ...] = ()
-
-
-@value
-class Destination:
-    """The chat that replies leave for, in order."""
-
-    platform: str
-    account: str
-    chat: str
-
-    def __str__(self) -> str:
-        place = f"{self.platform}@{quote(self.account, safe='')}" if self.account else self.platform
-        return f"to:{place}:{quote(self.chat, safe='-_.~@+!,;')}"
 
 
 @value

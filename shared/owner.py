@@ -1,17 +1,14 @@
 """Whose a session is: the person's who began it or, where several people share it, the chat's. Nobody else finds it.
 
-A person is known by platform, account, workspace and id, so that he finds his sessions from every chat he is in. A shared
-session stays with its chat and thread. The text form is typed and escaped, as a session key's is.
+A person is known by platform, account, workspace and id, so that they find their sessions from every chat they are in. A
+shared session stays with its chat and thread. The text form is typed and escaped, as a session key's is.
 """
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
+from shared.escape import bot_text, escape
 from shared.messages import Source
 from shared.session_key import SessionKey
-
-_SAFE = "-_.~@+!,;"
 
 
 def owner_of(key: SessionKey, source: Source) -> str | None:
@@ -21,15 +18,11 @@ def owner_of(key: SessionKey, source: Source) -> str | None:
         user, user_alt = (None, source.user_alt) if source.user_alt else (source.user, None)
         if not user and not user_alt:
             return None
-    place = f"{key.platform}@{_escape(key.account)}" if key.account else key.platform
-    scope = f":s={_escape(key.scope)}" if key.scope else ""
+    bot = bot_text(key.platform, key.account)
+    scope = f":s={escape(key.scope)}" if key.scope else ""
     if user_alt:
-        return f"{place}{scope}:a={_escape(user_alt)}"
+        return f"{bot}{scope}:a={escape(user_alt)}"
     if user:
-        return f"{place}{scope}:u={_escape(user)}"
-    thread = f":t={_escape(key.thread)}" if key.thread else ""
-    return f"{place}{scope}:{key.chat_type}:{_escape(key.chat)}{thread}"
-
-
-def _escape(value: str) -> str:
-    return quote(value, safe=_SAFE)
+        return f"{bot}{scope}:u={escape(user)}"
+    thread = f":t={escape(key.thread)}" if key.thread else ""
+    return f"{bot}{scope}:{key.chat_type}:{escape(key.chat)}{thread}"

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from shared.control import is_control_key
 from shared.lane import Lane
 from shared.lane.wake import WakeTemplate
+from shared.lane_key import CONTROL, DELIVERIES, TURNS, lane_of
 from shared.redis_servers import Servers
 from shared.settings import Settings
 from shared.store import Store, open_store
 from shared.value import value
 
-TURNS, DELIVERIES, CONTROL = "turns", "deliveries", "control"
 JOBS = {  # all that RQ may call
     TURNS: "workers.jobs.take_turns",
     DELIVERIES: "workers.jobs.deliver",
@@ -23,6 +22,8 @@ JOBS = {  # all that RQ may call
 
 @value
 class Pipeline:
+    """What a process of this deployment works with: settings, Redis servers, store and the three lanes."""
+
     settings: Settings
     servers: Servers
     store: Store
@@ -35,11 +36,17 @@ class Pipeline:
         return self.turns, self.deliveries, self.control
 
     def lane(self, name: str) -> Lane:
-        return {TURNS: self.turns, DELIVERIES: self.deliveries, CONTROL: self.control}[name]
+        """The lane of this name."""
+        if name == TURNS:
+            return self.turns
+        if name == DELIVERIES:
+            return self.deliveries
+        assert name == CONTROL, name
+        return self.control
 
     def lane_of(self, key: str) -> Lane:
         """The lane that a key belongs to, which its text says."""
-        return self.deliveries if key.startswith("to:") else self.control if is_control_key(key) else self.turns
+        return self.lane(lane_of(key))
 
 
 @asynccontextmanager

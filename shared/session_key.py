@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from urllib.parse import quote, unquote
+from functools import cached_property, lru_cache
 
 from shared.errors import Malformed
+from shared.escape import bot_text, escape, parse_bot, unescape
 from shared.messages import CHAT_TYPES, Source
 
 MAIN = "main"  # the agent that AGENT and LLM describe
 ID_LIMIT = 256  # bytes; the longest platform id known is a Matrix room id of 255
 TEXT_LIMIT = 2000  # characters of a whole key; PostgreSQL indexes nothing longer than 2,704 bytes
-_SAFE = "-_.~@+!,;"  # readable, and meaning nothing to us, to Redis patterns or to URLs
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")
 _TAGS = ("s", "t", "u", "a")  # scope, thread, user, alternative user id: typed, so a thread 42 is not a user 42
 
 
 @dataclass(frozen=True)
 class SessionKey:
+    """A conversation's identity. Two that differ in anything have different texts, and `parse(str(key)) == key`.
+
+    Malformed for ids that no store would keep as they are. `thread`, `user` and the others are None where the key has none.
+    """
+
     agent: str
     platform: str
     account: str
@@ -39,7 +42,7 @@ class SessionKey:
         if not source.chat:
             raise Malformed("the source has no chat id")
         user = user_alt = None
-        if source.chat_type != "dm" and _is_per_user(source, group_per_user, thread_per_user):
+        if source.chat_type != "dm" and is_per_user(source, group_per_user, thread_per_user):
             user, user_alt = (None, source.user_alt) if source.user_alt else (source.user, None)
             if not (user or user_alt) and source.chat_type != "channel":  # a channel speaks with one voice
                 raise Malformed("a session per user needs a user id")
@@ -58,31 +61,7 @@ class SessionKey:
     @classmethod
     def parse(cls, text: str) -> SessionKey:
         """The key whose text form this is; Malformed for anything that `str(key)` could not have given."""
-        head, *tail = text.split(":")
-        if head != "agent" or len(tail) < 4:
-            raise Malformed("not a session key")
-        agent, place, chat_type, chat, *tagged = tail
-        platform, _, account = place.partition("@")
-        slots: dict[str, str] = {}
-        for segment in tagged:
-            tag, found, value = segment.partition("=")
-            if not found or tag not in _TAGS or tag in slots:
-                raise Malformed("not a session key")
-            slots[tag] = _unescape(value)
-        key = cls(
-            agent=agent,
-            platform=platform,
-            account=_unescape(account),
-            chat_type=chat_type,
-            chat=_unescape(chat),
-            scope=slots.get("s"),
-            thread=slots.get("t"),
-            user=slots.get("u"),
-            user_alt=slots.get("a"),
-        )
-        if str(key) != text:
-            raise Malformed("not the canonical form of a session key")
-        return key
+        return _parsed(text)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.agent) or not _NAME.fullmatch(self.platform):
@@ -102,18 +81,60 @@ class SessionKey:
         return self._text
 
     @property
+    def source(self) -> Source:
+        """Where the conversation takes place, as far as its key says: enough to find its policy, or to tell its chat."""
+        return Source(
+            self.platform, self.chat, self.chat_type, self.account, self.user, self.user_alt, self.thread, self.scope
+        )
+
+    @property
     def place(self) -> str:
         """How the keys of all conversations with this agent in this chat begin, whosever and in whatever thread."""
         return f"{replace(self, thread=None, user=None, user_alt=None)}:"
 
     @cached_property
     def _text(self) -> str:
-        place = f"{self.platform}@{_escape(self.account)}" if self.account else self.platform
-        text = f"agent:{self.agent}:{place}:{self.chat_type}:{_escape(self.chat)}"
+        bot = bot_text(self.platform, self.account)
+        text = f"agent:{self.agent}:{bot}:{self.chat_type}:{escape(self.chat)}"
         for tag, value in zip(_TAGS, (self.scope, self.thread, self.user, self.user_alt), strict=True):
             if value is not None:
-                text += f":{tag}={_escape(value)}"
+                text += f":{tag}={escape(value)}"
         return text
+
+
+@lru_cache(maxsize=4096)  # a key is read again for each of its turns; keys never change
+def _parsed(text: str) -> SessionKey:
+    head, *tail = text.split(":")
+    if head != "agent" or len(tail) < 4:
+        raise Malformed("not a session key")
+    agent, bot, chat_type, chat, *tagged = tail
+    platform, account = parse_bot(bot)
+    slots: dict[str, str] = {}
+    for segment in tagged:
+        tag, found, value = segment.partition("=")
+        if not found or tag not in _TAGS or tag in slots:
+            raise Malformed("not a session key")
+        slots[tag] = unescape(value)
+    key = SessionKey(
+        agent=agent,
+        platform=platform,
+        account=account,
+        chat_type=chat_type,
+        chat=unescape(chat),
+        scope=slots.get("s"),
+        thread=slots.get("t"),
+        user=slots.get("u"),
+        user_alt=slots.get("a"),
+    )
+    if str(key) != text:
+        raise Malformed("not the canonical form of a session key")
+    return key
+
+
+def like_keys_in(platform: str, chat: str) -> str:
+    """An SQL pattern that the keys of all conversations in a chat match, with whatever agent, bot and chat type. Others may
+    match too, because % and _ in ids are signs of the pattern: read each key that it finds."""
+    return f"agent:%:{platform}%:{escape(chat)}%"
 
 
 def agent_of(text: str) -> str:
@@ -121,33 +142,7 @@ def agent_of(text: str) -> str:
     return text.split(":", 2)[1] if text.startswith("agent:") else ""
 
 
-def seed_form(
-    source: Source,
-    *,
-    profile: str | None = None,
-    group_per_user: bool = True,
-    thread_per_user: bool = False,
-    aliases: Mapping[str, str] | None = None,
-) -> str:
-    """The older gateways' key for `source`: for import and display only, because different conversations can share it.
-
-    `aliases` are the other numbers under which WhatsApp knows a person, as its bridge wrote them down.
-    """
-    agent = "main" if profile in (None, "", "default") else "main~" if profile == "main" else profile
-    scope = source.scope if source.platform == "slack" else None  # a Discord guild was never in the key
-    chat, user = source.chat, source.user_alt or source.user
-    if source.platform == "whatsapp":
-        user = _one_number(user, aliases or {}) if user else user
-        chat = _one_number(chat, aliases or {}) if source.chat_type == "dm" else chat
-    if source.chat_type == "dm":
-        parts = [scope, chat or user, source.thread]
-    else:
-        per_user = _is_per_user(source, group_per_user, thread_per_user)
-        parts = [scope, chat, source.thread, user if per_user else None]
-    return ":".join([f"agent:{agent}:{source.platform}:{source.chat_type}", *(part for part in parts if part)])
-
-
-def _is_per_user(source: Source, group_per_user: bool, thread_per_user: bool) -> bool:
+def is_per_user(source: Source, group_per_user: bool, thread_per_user: bool) -> bool:
     """Whether each user of a chat has a conversation of their own. Where groups share one, their threads do too."""
     return group_per_user and (thread_per_user or not source.thread)
 
@@ -162,29 +157,3 @@ def check_id(value: str | None) -> None:
         raise Malformed("an id is not valid Unicode") from None
     if size > ID_LIMIT:
         raise Malformed(f"an id of {size} bytes is too long")
-
-
-def _one_number(jid: str, aliases: Mapping[str, str]) -> str:
-    """WhatsApp names one person by several jids; the older gateway kept the shortest number that it knew."""
-    known: list[str] = []
-    number: str | None = _bare(jid)
-    while number and number not in known:
-        known.append(number)
-        number = _bare(aliases.get(number, ""))
-    return min(known, key=lambda alias: (len(alias), alias), default="")
-
-
-def _bare(jid: str) -> str:
-    """The number in `+number:device@server`."""
-    return jid.removeprefix("+").partition("@")[0].partition(":")[0]
-
-
-def _escape(value: str) -> str:
-    return quote(value, safe=_SAFE)
-
-
-def _unescape(text: str) -> str:
-    try:
-        return unquote(text, errors="strict")
-    except UnicodeDecodeError:
-        raise Malformed("not a session key") from None

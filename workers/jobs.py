@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from shared.lane import Lease
-from shared.pipeline import CONTROL, DELIVERIES, JOBS, TURNS
+from shared.lane_key import CONTROL, DELIVERIES, TURNS
+from shared.pipeline import JOBS
 from workers.delivery.deliver import deliver_parts
 from workers.process.parts import Crew
 from workers.turn.take import take_turns as run_turns

@@ -90,7 +90,7 @@ def work(
     agent: AgentName = None,
 ) -> None:
     """A worker: runs turns and deliveries. Start as many as there are cores."""
-    from shared.pipeline import CONTROL, DELIVERIES, TURNS
+    from shared.lane_key import CONTROL, DELIVERIES, TURNS
     from workers.process.run import LANES
     from workers.process.run import work as run
 

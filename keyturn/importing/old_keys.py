@@ -14,7 +14,7 @@ from shared.context.shared_thread import is_shared
 from shared.errors import Malformed
 from shared.messages import CHAT_TYPES, Source
 from shared.routing import Sharing, chat_name
-from shared.session_key import SessionKey, seed_form
+from shared.session_key import SessionKey, is_per_user
 from shared.value import value
 
 TERMINAL = "terminal"  # the conversation that `keyturn chat` has unless another is named
@@ -126,3 +126,44 @@ def _source_in(old_key: str) -> Source:
     if len(parts) > 4:
         raise Malformed("the entry has no origin, and its key can be read in two ways")
     return Source(platform=parts[1], chat=parts[3], chat_type=parts[2])
+
+
+def seed_form(
+    source: Source,
+    *,
+    profile: str | None = None,
+    group_per_user: bool = True,
+    thread_per_user: bool = False,
+    aliases: Mapping[str, str] | None = None,
+) -> str:
+    """The key that the older gateways gave to `source`. Different conversations can share one.
+
+    `aliases` are the other numbers under which WhatsApp knows a person, as its bridge wrote them down.
+    """
+    agent = "main" if profile in (None, "", "default") else "main~" if profile == "main" else profile
+    scope = source.scope if source.platform == "slack" else None  # a Discord guild was never in the key
+    chat, user = source.chat, source.user_alt or source.user
+    if source.platform == "whatsapp":
+        user = _one_number(user, aliases or {}) if user else user
+        chat = _one_number(chat, aliases or {}) if source.chat_type == "dm" else chat
+    if source.chat_type == "dm":
+        parts = [scope, chat or user, source.thread]
+    else:
+        per_user = is_per_user(source, group_per_user, thread_per_user)
+        parts = [scope, chat, source.thread, user if per_user else None]
+    return ":".join([f"agent:{agent}:{source.platform}:{source.chat_type}", *(part for part in parts if part)])
+
+
+def _one_number(jid: str, aliases: Mapping[str, str]) -> str:
+    """WhatsApp names one person by several jids; the older gateway kept the shortest number that it knew."""
+    known: list[str] = []
+    number: str | None = _bare(jid)
+    while number and number not in known:
+        known.append(number)
+        number = _bare(aliases.get(number, ""))
+    return min(known, key=lambda alias: (len(alias), alias), default="")
+
+
+def _bare(jid: str) -> str:
+    """The number in `+number:device@server`."""
+    return jid.removeprefix("+").partition("@")[0].partition(":")[0]

@@ -16,9 +16,9 @@ from producers.api.events import EventStream, follow_replies, replies
 from producers.server import http
 from producers.webhook.normalise import event_id_of, normalise, parse
 from shared.clock import iso, now_ms
-from shared.control import conversation_of
 from shared.door import accept
 from shared.errors import Denied, Malformed
+from shared.lane_key import conversation_of
 from shared.pipeline import Pipeline
 from shared.reading.trace import reason_word, trace
 from shared.session_key import SessionKey

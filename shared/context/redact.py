@@ -13,16 +13,13 @@ from hashlib import blake2b
 from typing import Any
 
 from shared.errors import Malformed
+from shared.lane_key import DELIVERIES, KEY_IN_TEXT, Destination, lane_of
 from shared.session_key import SessionKey
 from shared.value import value
 
 PLATFORMS = frozenset({"telegram", "whatsapp", "signal"})
 _PREFIX = re.compile(r"[a-z]{1,16}:")
 _PHONE = re.compile(r"(?<![\w.+])\+\d{7,15}(?!\w)|(?<![\w.+])\d{7,20}@(?:s\.whatsapp\.net|c\.us|g\.us|lid)\b")
-_DESTINATION = re.compile(r"to:([a-z0-9_~-]+)(@[^:]*)?:(.+)")
-_NAMED = re.compile(
-    r"\b(?:agent|to):[\w~@.+!,;%=:-]+", re.ASCII
-)  # a session key or a destination in the midst of a text
 _PLATFORM = re.compile(r":([a-z0-9_~-]+)")
 _USERS, _CHATS = ("user", "user_alt"), ("chat", "to")  # fields of log lines that hold a bare id
 
@@ -61,29 +58,27 @@ class Redaction:
         hidden = {name: self.user(key.platform, id) for name in ("user", "user_alt") if (id := getattr(key, name))}
         return str(replace(key, chat=self.chat(key.platform, key.chat), **hidden))
 
-    def destination(self, text: str) -> str:
-        """The name of a delivery lane, such as `to:signal:+49…`."""
-        match = _DESTINATION.fullmatch(text)
-        if match is None or match[1] not in PLATFORMS:
-            return text if match else self.text(text)
-        return f"to:{match[1]}{match[2] or ''}:{self.chat(match[1], match[3])}"
+    def _destination(self, text: str) -> str | None:
+        try:
+            found = Destination.parse(text)
+        except Malformed:
+            return None
+        return str(replace(found, chat=self.chat(found.platform, found.chat)))
 
     def text(self, text: str) -> str:
         """Free text without phone numbers, WhatsApp addresses and the ids in session keys and destinations."""
-        if "agent:" in text or "to:" in text:
-            text = _NAMED.sub(lambda found: self._named(found[0]), text)
+        if ":" in text:
+            text = KEY_IN_TEXT.sub(lambda found: self._named(found[0]), text)
         return _PHONE.sub(lambda found: f"user_{self._hash(found[0])}", text)
 
     def _named(self, text: str) -> str:
-        """What cannot be read and names a platform whose ids are hidden is hidden whole."""
+        """A key in the midst of a text. One that cannot be read and names a platform whose ids are hidden is hidden whole."""
         bare = text.rstrip(".,;:!")
-        if text.startswith("to:"):
-            if (match := _DESTINATION.fullmatch(bare)) is None or match[1] not in PLATFORMS:
-                return text
-            return self.destination(bare) + text[len(bare) :]
-        if (key := self._key(bare)) is not None:
-            return key + text[len(bare) :]
-        return f"agent:hidden_{self._hash(text)}" if PLATFORMS.intersection(_PLATFORM.findall(text)) else text
+        hidden = self._destination(bare) if lane_of(bare) == DELIVERIES else self._key(bare)
+        if hidden is not None:
+            return hidden + text[len(bare) :]
+        kind = text.partition(":")[0]
+        return f"{kind}:hidden_{self._hash(text)}" if PLATFORMS.intersection(_PLATFORM.findall(text)) else text
 
     def log_event(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a log line with no id in them. A bare id is one of a platform that hides them, unless it says so."""

@@ -9,10 +9,10 @@ import orjson
 from shared import keys
 from shared.clock import moment
 from shared.codec import decode_source
-from shared.control import conversation_of
 from shared.errors import CannotDo, Malformed, NotFound, Unavailable
 from shared.lane import Lane
-from shared.messages import Destination, State
+from shared.lane_key import Destination, conversation_of
+from shared.messages import State
 from shared.pipeline import Pipeline
 from shared.reading.keys import KeyState, state_of_key
 from shared.session_key import SessionKey

@@ -18,11 +18,11 @@ from shared import log
 from shared.clock import now_ms
 from shared.codec import encode_text, storable
 from shared.context.legal import keepable
-from shared.control import conversation_of, is_control_key
 from shared.errors import Locked, Superseded, Unavailable
 from shared.ids import fresh_id
+from shared.lane_key import CONTROL, Destination, conversation_of, lane_of
 from shared.mail import encode_mail
-from shared.messages import Destination, Entry, Inbound, Mail, Reply, Session, State
+from shared.messages import Entry, Inbound, Mail, Reply, Session, State
 from shared.owner import owner_of
 from shared.session_key import SessionKey
 from shared.store.change import NO_CHANGE, Commit, Committed
@@ -216,7 +216,7 @@ def _json(rows: list[Row]) -> bytes:
 
 def _owner(commit: Commit) -> str | None:
     """Whose a session is that begins with this mail. Control messages are no conversation of anybody's."""
-    if not commit.mail or is_control_key(commit.session_key):
+    if not commit.mail or lane_of(commit.session_key) == CONTROL:
         return None
     return owner_of(SessionKey.parse(commit.session_key), commit.mail[-1].inbound.source)
 

@@ -6,8 +6,9 @@ reply that is still to be sent goes too. Requests that nobody understood belong 
 
 from __future__ import annotations
 
-from shared.control import control_key, is_control_key
 from shared.errors import Unavailable
+from shared.lane_key import ControlKey, parse_key
+from shared.session_key import SessionKey
 from shared.store import sessions
 from shared.store.database import Database, Row, Step, step
 from shared.store.search import row_grams
@@ -60,8 +61,8 @@ class Deletion:
     async def _delete_controls(self, session_id: str) -> None:
         """Delete the control messages of the session's keys, which have sessions of their own."""
         for key in await self._keys(session_id):
-            if not is_control_key(key["session_key"]):
-                query = sessions.sql.session_by_key(session_key=control_key(key["session_key"]))
+            if isinstance(conversation := parse_key(key["session_key"]), SessionKey):
+                query = sessions.sql.session_by_key(session_key=str(ControlKey(conversation)))
                 [controls] = await self._database.read(query)
                 for row in controls:
                     await self.delete(row["id"], row["version"])

@@ -13,7 +13,7 @@ from typing import Protocol
 from shared.clock import now_ms
 from shared.errors import Malformed, Unavailable
 from shared.ids import fresh_id
-from shared.session_key import SessionKey
+from shared.session_key import SessionKey, like_keys_in
 from shared.store import sessions
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
@@ -47,14 +47,12 @@ async def follow_chat(database: Database, platform: str, account: str, chat: str
 
 
 async def _to_move(database: Database, platform: str, account: str, chat: str, to: str) -> list[tuple[SessionKey, Row]]:
-    escaped = str(SessionKey("main", platform, account, "group", chat)).rpartition(":")[2]
-    # An id may contain % or _, so the pattern may find too much: the keys are parsed and compared below.
-    [rows] = await database.read(sql.follow_routes(pattern=f"agent:%:{platform}%:{escaped}%"))
+    [rows] = await database.read(sql.follow_routes(pattern=like_keys_in(platform, chat)))
     found = []
     for row in rows:
         try:
             key = SessionKey.parse(row["session_key"])
-        except Malformed:
+        except Malformed:  # the pattern finds more than the keys of this chat
             continue
         if (key.platform, key.account, key.chat) == (platform, account, chat):
             found.append((replace(key, chat=to), row))

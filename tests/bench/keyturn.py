@@ -15,8 +15,9 @@ from shared import keys, log
 from shared.clock import now_ms
 from shared.codec import message_id
 from shared.door import accept
+from shared.lane_key import TURNS
 from shared.messages import Inbound, Source
-from shared.pipeline import TURNS, Pipeline, open_pipeline
+from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.bench.agent import SILENT_VARIABLE, SLEEP_VARIABLE
 from tests.bench.drain import Contest, Drained, drain

@@ -11,12 +11,12 @@ import pytest
 
 from shared import keys
 from shared.agent.turn import Result, Turn
-from shared.control import control_key, is_control
+from shared.control import is_control
 from shared.door import Acceptance
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.export import ExportedSession, export_all
 from shared.settings import Settings
-from tests.support.pipe import Rig, key_of
+from tests.support.pipe import Rig, control_key, key_of
 from tests.support.working import working
 from workers.agents.contract import answered
 from workers.upkeep.housekeeper import Housekeeper

@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from producers.api import events as follow
-from shared.messages import Destination
+from shared.lane_key import Destination
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.trace import trace
 from shared.redis_servers import Server

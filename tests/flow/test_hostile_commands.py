@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from shared.agent.turn import Result, Turn
-from shared.control import CONTROL
+from shared.control import CONTROL_COMMANDS
 from shared.messages import Entry
 from shared.pipeline import open_pipeline
 from shared.settings import CustomCommand, Memory, Settings
@@ -90,7 +90,7 @@ async def test_every_command_answers_hostile_arguments_at_the_first_try(rig: Rig
     for name in sorted({*(command.name for command in REGISTRY.values()), "fork", "ask", "rules", "nonsense"}):
         await rig.accept("something to talk about")
         for _ in range(PER_COMMAND):
-            text = f"/{name} {hostile(chance)}" if name not in CONTROL or chance.random() < 0.8 else f"/{name}"
+            text = f"/{name} {hostile(chance)}" if name not in CONTROL_COMMANDS or chance.random() < 0.8 else f"/{name}"
             accepted = await rig.accept(text)
             while (row := await rig.pipe.store.journal.find(accepted.id)) is not None and row["state"] == "pending":
                 await rig.run_turns()

@@ -9,12 +9,11 @@ import pytest
 
 from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
-from shared.control import control_key
 from shared.messages import Entry
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Memory, Reset, Settings
 from tests.store.books import ask, write
-from tests.support.pipe import Rig, key_of
+from tests.support.pipe import Rig, control_key, key_of
 from tests.support.working import working
 from workers.agents.contract import Answer, FunctionAgent, answered, echo
 from workers.upkeep.memory_watch import Watcher

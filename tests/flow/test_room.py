@@ -9,7 +9,8 @@ import pytest
 
 from shared import keys
 from shared.agent.turn import Result, Turn
-from shared.pipeline import TURNS, Pipeline, open_pipeline
+from shared.lane_key import TURNS
+from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig
 from tests.support.working import working

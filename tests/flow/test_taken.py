@@ -12,8 +12,8 @@ import redis
 
 from shared import keys
 from shared.codec import Serializer
+from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.messages import Part, Receipt
-from shared.pipeline import CONTROL, DELIVERIES, TURNS
 from tests.support.pipe import Rig
 from workers.delivery import Idempotency
 from workers.delivery.deliver import Courier

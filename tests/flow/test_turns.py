@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from shared.clock import now_ms
-from shared.control import control_key
 from shared.door import accept
 from shared.errors import Permanent, Superseded
 from shared.lane.lane import Claim
@@ -18,7 +17,7 @@ from shared.pipeline import open_pipeline
 from shared.reading.keys import first_mail
 from shared.settings import Settings
 from shared.store.change import Commit, Proof
-from tests.support.pipe import Rig, an_inbound, key_of
+from tests.support.pipe import Rig, an_inbound, control_key, key_of
 from workers.agents.contract import FunctionAgent
 from workers.turn.open import Opened, open_mail
 from workers.turn.take import NOTICE

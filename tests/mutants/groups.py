@@ -14,6 +14,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "shared/signing.py",
         "shared/owner.py",
         "shared/control.py",
+        "shared/escape.py",
+        "shared/lane_key.py",
         "producers/**/*.py",
         "shared/door.py",
         "shared/leader.py",

@@ -11,13 +11,14 @@ from uuid import uuid4
 from shared import keys
 from shared.clock import now_ms
 from shared.codec import message_id
-from shared.control import control_key
 from shared.door import Acceptance, accept
 from shared.lane import Lane, Lease
 from shared.lane.lane import Claim
 from shared.lane.rq_names import popped_key, queue_key
+from shared.lane_key import ControlKey
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
+from shared.session_key import SessionKey
 from workers.agents.contract import Agent, asks, resolve, wants_context
 from workers.side.context import Briefing
 from workers.turn.parts import Runner
@@ -36,6 +37,10 @@ def an_inbound(
 
 def key_of(chat: str = "c1", platform: str = "webhook") -> str:
     return f"agent:main:{platform}:dm:{chat}"
+
+
+def control_key(session_key: str) -> str:
+    return str(ControlKey(SessionKey.parse(session_key)))
 
 
 @dataclass

@@ -8,7 +8,8 @@ import pytest
 
 from shared.context.prompt import Home, Surroundings, context_prompt
 from shared.context.redact import PLATFORMS, Redaction
-from shared.messages import Destination, Source
+from shared.lane_key import Destination
+from shared.messages import Source
 from shared.session_key import SessionKey
 
 PHONE = "+4915112345678"
@@ -95,3 +96,13 @@ def test_an_id_has_one_hash_wherever_it_is_shown() -> None:
 def test_a_guessable_key_is_refused() -> None:
     with pytest.raises(ValueError, match="16 bytes"):
         Redaction(b"short")
+
+
+def test_a_destination_that_cannot_be_read_is_hidden_whole() -> None:
+    assert re.fullmatch(r"lost to:hidden_[0-9a-f]{12} here", HIDDEN.text("lost to:telegram:15:00 here"))
+
+
+def test_a_chat_has_one_hash_in_its_session_key_and_in_its_destination() -> None:
+    chat, hidden = "group:c2VjcmV0", HIDDEN.chat("signal", "group:c2VjcmV0").replace(":", "%3A")
+    assert HIDDEN.text(str(Destination("signal", "", chat))) == f"to:signal:{hidden}"
+    assert HIDDEN.text(str(SessionKey("main", "signal", "", "group", chat))) == f"agent:main:signal:group:{hidden}"

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from keyturn.importing.old_keys import seed_form
 from shared.codec import message_id
 from shared.errors import Malformed
-from shared.messages import Destination, Source
-from shared.session_key import ID_LIMIT, TEXT_LIMIT, SessionKey, seed_form
+from shared.lane_key import Destination
+from shared.messages import Source
+from shared.session_key import ID_LIMIT, TEXT_LIMIT, SessionKey
 from shared.settings import Settings
 from shared.store.journal import first_session_id
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from shared.control import parse as parse
 from shared.messages import Entry, Inbound, Session
 from shared.pipeline import Pipeline
+from shared.session_key import SessionKey
 from shared.store import Store
 from shared.store.change import NO_CHANGE, Change
 from shared.value import value
@@ -31,6 +32,11 @@ class Call:
     @property
     def store(self) -> Store:
         return self.pipe.store
+
+    @property
+    def key(self) -> SessionKey:
+        """The conversation's key as a value."""
+        return SessionKey.parse(self.session_key)
 
 
 @value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from shared.ids import fresh_id
 from shared.owner import owner_of
-from shared.session_key import SessionKey
 from shared.store.change import Change
 from workers.commands import Answer, Call, Command, register
 
@@ -40,7 +39,7 @@ async def refused(call: Call, title: str, *, but: str) -> str | None:
         return "That is no title."
     if len(title) > TITLE_LIMIT:
         return f"A title has at most {TITLE_LIMIT} characters; this one has {len(title)}."
-    owner = call.session.owner or owner_of(SessionKey.parse(call.session_key), call.inbound.source)
+    owner = call.session.owner or owner_of(call.key, call.inbound.source)
     if owner is not None and await call.store.owned.called(owner, title, but):
         return f"Another of your conversations is called “{title}” already. Choose another title, or /resume {title}."
     return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from shared.context.marks import SENDER_ID, user_row
 from shared.context.memory import owner
-from shared.session_key import SessionKey
 from shared.store.change import Also, Change
 from workers.commands import Answer, Call, Command, number, register
 
@@ -14,7 +13,7 @@ USAGE = "/memory shows what I have noted; /memory forget N deletes a note, /memo
 
 async def memory(call: Call) -> Answer:
     """Notes are numbered as they are listed: new ones come last."""
-    whose = owner(SessionKey.parse(call.session_key), user_row(call.inbound).data.get(SENDER_ID))
+    whose = owner(call.key, user_row(call.inbound).data.get(SENDER_ID))
     notes = await call.store.memory.of(whose, LISTED)
     verb, _, which = call.args.lower().partition(" ")
     if not verb:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shared.session_key import agent_of
 from shared.store.change import Change
 from workers.commands import Answer, Call, Command, register
 from workers.side.context import MODEL
@@ -11,7 +10,7 @@ _BACK = ("default", "reset")
 
 
 async def model(call: Call) -> Answer:
-    settings = call.pipe.settings.for_agent(agent_of(call.session_key))
+    settings = call.pipe.settings.for_agent(call.key.agent)
     usual, listed = settings.llm.model or settings.agent, settings.llm.models
     if not call.args:
         kept = call.session.facts.get(MODEL, "")

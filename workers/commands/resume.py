@@ -6,7 +6,6 @@ from shared.clock import iso, now_ms
 from shared.ids import fresh_id
 from shared.lane.session_lock import JOINED, joined
 from shared.owner import owner_of
-from shared.session_key import SessionKey
 from shared.store.change import Also, Change
 from shared.store.database import Row
 from shared.store.owned import Listed
@@ -108,12 +107,12 @@ async def branch(call: Call) -> Answer:
 
 
 def _caller(call: Call) -> str | None:
-    return owner_of(SessionKey.parse(call.session_key), call.inbound.source)
+    return owner_of(call.key, call.inbound.source)
 
 
 def _place(call: Call) -> str:
     """Where others read along, only what was said in this chat is listed; to oneself, everything."""
-    here = SessionKey.parse(call.session_key)
+    here = call.key
     return "" if here.chat_type == "dm" else here.place
 
 

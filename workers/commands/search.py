@@ -14,7 +14,7 @@ MORE = "There may be more: not everything could be looked at."
 
 
 async def search(call: Call) -> Answer:
-    here = SessionKey.parse(call.session_key)
+    here = call.key
     owner = owner_of(here, call.inbound.source)
     if owner is None:
         return Answer("I do not know who you are, so I cannot search what you said.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from shared.clock import now_ms
 from shared.owner import owner_of
-from shared.session_key import SessionKey
 from shared.store.usage import Spent
 from workers.commands import Answer, Call, Command, register
 from workers.side.budget import day_at
@@ -16,7 +15,7 @@ async def usage(call: Call) -> Answer:
     lines = [_line("This conversation", spent)]
     if last_prompt:
         lines.append(f"Last prompt: {last_prompt:,} tokens")
-    owner = owner_of(SessionKey.parse(call.session_key), call.inbound.source)
+    owner = owner_of(call.key, call.inbound.source)
     if owner is not None:
         today = await counted.of_owner(owner, day_at(now_ms(), call.pipe.settings))
         lines += [_line("Today", today), _line("All of yours", await counted.of_owner(owner))]

@@ -15,8 +15,9 @@ import uvloop
 
 from shared import keys, log, settings
 from shared.codec import Serializer
+from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.own_modules import allow_working_directory
-from shared.pipeline import CONTROL, DELIVERIES, TURNS, Pipeline, open_pipeline
+from shared.pipeline import Pipeline, open_pipeline
 from shared.redis_servers import CALL_TIMEOUT_SECONDS, Server
 from shared.settings import Settings
 from shared.store.database.schema import require_schema

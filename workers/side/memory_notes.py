@@ -23,7 +23,6 @@ from shared.session_key import SessionKey
 from shared.store.memory import TRIES, Due, Memory, Standing
 from shared.store.usage import Whose
 from workers.side.questions import ask_aside
-from workers.turn.lifetime import source_of
 
 if TYPE_CHECKING:
     from workers.turn.parts import Runner
@@ -49,13 +48,13 @@ async def _look_back(session_id: str, key: SessionKey, runner: Runner) -> None:
     standing = await memory.standing(session_id)
     if standing is None:
         return
-    if standing.ended_at is None and runner.lifetime.over_at(now_ms(), standing.updated_at, source_of(key)) is None:
+    if standing.ended_at is None and runner.lifetime.over_at(now_ms(), standing.updated_at, key.source) is None:
         await memory.close(session_id, standing, "live", standing.upto)  # it went on since
         return
     asks, turn_id = runner.asks, f"flush_{fresh_id()}"
     rows = worth_reading(await memory.rows(session_id, standing.upto, ROWS)) if asks is not None else ()
     sender = next((row.data[SENDER_ID] for row in reversed(rows) if SENDER_ID in row.data), None)
-    paid_by = owner_of(key, replace(source_of(key), user=sender)) or ""
+    paid_by = owner_of(key, replace(key.source, user=sender)) or ""
     if asks is None or not rows:
         await _close(memory, session_id, standing, "nothing")
     elif runner.budgets is not None and await runner.budgets.refusal(paid_by) is not None:

@@ -76,11 +76,6 @@ class Lifetime:
         return tuple(seed_row(row) for row in rows if not row.data.get(COMMAND))
 
 
-def source_of(key: SessionKey) -> Source:
-    """Where a conversation takes place, as far as its key says: enough to find its policy."""
-    return Source(key.platform, key.chat, key.chat_type, key.account, thread=key.thread)
-
-
 def ending(session: Session, reason: str) -> Change:
     """End the session, open the next, and leave there what its first turn is to tell."""
     following = f"ses_{fresh_id()}"

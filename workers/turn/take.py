@@ -16,12 +16,12 @@ from shared.agent.turn import Result, Speaker, Turn
 from shared.clock import now_ms
 from shared.codec import storable
 from shared.context import marks
-from shared.control import conversation_of, is_control_key
 from shared.errors import AlreadyDone, Crashed, Outage, Permanent, Stopped, Superseded, Unavailable
 from shared.ids import fresh_id
 from shared.lane import Lease
 from shared.lane.lease import Waiting
 from shared.lane.session_lock import SessionLock
+from shared.lane_key import CONTROL, conversation_of
 from shared.mail import TakeNotes
 from shared.messages import Entry, Inbound, Mail, Reply, Session, State
 from shared.owner import owner_of
@@ -156,7 +156,7 @@ class KeyTurns:
         assert session is not None
         if lease.stop_ms and mail.inbound.received_at <= lease.stop_ms:
             return await self._stop(mail, ())
-        if not is_control_key(lease.key):
+        if lease.lane.name != CONTROL:
             if (reason := self.runner.lifetime.over(session, mail.inbound)) is not None:
                 await self._end_session(session, reason)
                 return None
@@ -165,7 +165,7 @@ class KeyTurns:
             self.merged = await rest_of_album(lease, mail, self.pipe.store.journal)
         if (command := commands.parse(mail.inbound.text)) is not None:
             return await self._obey(mail, attempt, agent, *command)
-        if is_control_key(lease.key):  # no agent runs here, whoever put this into the mailbox
+        if lease.lane.name == CONTROL:  # no agent runs here, whoever put this into the mailbox
             return await self._bury(mail, Ending(State.DEAD, "malformed", "no control message"), attempt)
         return await self._attempt(mail, attempt, agent)
 

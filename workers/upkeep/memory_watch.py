@@ -16,7 +16,6 @@ from shared.mail import TakeNotes, encode_mail
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
 from shared.store.memory import Quiet
-from workers.turn.lifetime import source_of
 
 PAGE = 200
 PAGES_PER_LOOK = 20
@@ -53,7 +52,7 @@ class Watcher:
 
     def _policy(self, session: Quiet) -> ResetPolicy | None:
         try:
-            return self._policies.of(source_of(SessionKey.parse(session.session_key)))
+            return self._policies.of(SessionKey.parse(session.session_key).source)
         except Malformed:
             return None
 

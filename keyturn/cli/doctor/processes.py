@@ -13,7 +13,8 @@ from keyturn.cli.doctor.finding import Finding, fail, ok, redacted, warn
 from shared import keys
 from shared.errors import PipelineError
 from shared.lane.rq_names import WORKERS, WorkerField, queue_key
-from shared.pipeline import CONTROL, DELIVERIES, TURNS, open_pipeline
+from shared.lane_key import CONTROL, DELIVERIES, TURNS
+from shared.pipeline import open_pipeline
 from shared.reading.backlog import backlog
 from shared.redis_servers import Server, Servers
 from shared.settings import Settings

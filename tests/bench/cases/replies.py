@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 
 from shared import keys
-from shared.pipeline import DELIVERIES, TURNS
+from shared.lane_key import DELIVERIES, TURNS
 from tests.bench.agent import SLEEP_VARIABLE, SPREAD_VARIABLE
 from tests.bench.board import Sample, Variant
 from tests.bench.callback import open_callback
