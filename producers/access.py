@@ -1,6 +1,6 @@
-"""Who may talk: nobody, until the settings say so. The same rules for every platform; signed webhooks and the API have their own.
+"""Who may talk: nobody, until the settings say so. The same rules for every platform where people write.
 
-A user is known by an id that he cannot choose or change, and it must equal a listed one, character for character: names,
+A user is known by an id that they cannot choose or change, and it must equal a listed one, character for character: names,
 handles and ids with something put before or after them open no door.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 
 from shared.messages import Inbound
-from shared.settings import Platform, Settings
-from shared.settings.people import EVERYBODY
+from shared.platforms.settings import ChatSettings
+from shared.setting_values import EVERYBODY
+from shared.settings import Settings
 
 
 class Verdict(StrEnum):
@@ -19,28 +20,23 @@ class Verdict(StrEnum):
     UNADDRESSED = "unaddressed"  # said in a group, and not to us
 
 
-def judge(inbound: Inbound, platform: Platform, settings: Settings) -> Verdict:
+def judge(inbound: Inbound, block: ChatSettings, settings: Settings) -> Verdict:
     """Whether a message is for us and from somebody who may talk to us here."""
-    if not _addressed(inbound, platform):
+    if not _addressed(inbound, block):
         return Verdict.UNADDRESSED
-    return Verdict.ADMITTED if _may_talk(inbound, platform, settings) else Verdict.STRANGER
+    return Verdict.ADMITTED if _may_talk(inbound, block, settings) else Verdict.STRANGER
 
 
-def _addressed(inbound: Inbound, platform: Platform) -> bool:
+def _addressed(inbound: Inbound, block: ChatSettings) -> bool:
     source = inbound.source
-    return (
-        source.chat_type == "dm"
-        or inbound.mentioned
-        or not platform.require_mention
-        or source.chat in platform.free_chats
-    )
+    return source.chat_type == "dm" or inbound.mentioned or not block.require_mention or source.chat in block.free_chats
 
 
-def _may_talk(inbound: Inbound, platform: Platform, settings: Settings) -> bool:
+def _may_talk(inbound: Inbound, block: ChatSettings, settings: Settings) -> bool:
     """A list, once there is one, decides alone: ALLOW_ALL_USERS does not widen it."""
     ids = {id for id in (inbound.source.user, inbound.source.user_alt) if id}
     if not ids:
         return False
-    if not platform.allowed_users and not settings.allowed_users:
+    if not block.allowed_users and not settings.allowed_users:
         return settings.allow_all_users
     return bool(settings.allowed_on(inbound.source.platform) & {*ids, EVERYBODY})

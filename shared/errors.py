@@ -56,6 +56,10 @@ class Ambiguous(Transient):
     """The request went out and no answer came: it may have been carried out."""
 
 
+class Conflict(PipelineError):
+    """The platform gives its messages to somebody else who shows the same credentials: wait until they stop."""
+
+
 class MailboxFull(PipelineError):
     """This key has as much waiting mail as it may hold: ask the sender to come back later."""
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from shared.platforms import PLATFORMS
+
 ACCEPTED = Counter("keyturn_accepted_total", "Inbounds accepted", ["platform"])
 DEDUP_HIT = Counter("keyturn_dedup_hit_total", "Deliveries of an inbound that was accepted before")
 DEDUP_CONFLICT = Counter(
@@ -42,7 +44,7 @@ SECONDS = {
 ENDED = {outcome: TURNS.labels(outcome) for outcome in ("answered", "command", "stopped", "rejected", "failed", "dead")}
 
 # Series are there before the first event, so that an alert on them can tell "none" from "not measured".
-for _platform in ("webhook", "api", "local", "telegram"):
+for _platform in PLATFORMS:
     ACCEPTED.labels(_platform)
     DELIVERED.labels(_platform)
     AMBIGUOUS_SEND.labels(_platform)

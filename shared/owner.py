@@ -12,7 +12,7 @@ from shared.session_key import SessionKey
 
 
 def owner_of(key: SessionKey, source: Source) -> str | None:
-    """`telegram:u=42` for a person, `telegram:group:-100:t=17` for a shared chat. None: nobody we could tell from others."""
+    """`<platform>:u=42` for a person, `<platform>:group:-100:t=17` for a shared chat. None: nobody we could tell from others."""
     user, user_alt = key.user, key.user_alt
     if key.chat_type == "dm":  # its key names the chat alone
         user, user_alt = (None, source.user_alt) if source.user_alt else (source.user, None)

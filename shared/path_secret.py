@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import httpx
+import aiohttp
+from aiohttp.client import RequestInfo
+from aiohttp.connector import Connection
 from pydantic import SecretStr
 
 
-class PathSecret(httpx.AsyncBaseTransport):
-    """Requests go out with `secret` after the last `place` in their path. What httpx logs and raises has only `place`."""
+def path_secret(place: str, secret: SecretStr) -> type[aiohttp.ClientRequest]:
+    """The kind of request that goes out with `secret` after the last `place` in its path.
 
-    def __init__(self, inner: httpx.AsyncBaseTransport, place: str, secret: SecretStr) -> None:
-        self._inner = inner
-        self._place = place.encode()
-        self._secret = secret.get_secret_value().encode()
+    What aiohttp raises, and what its answers say of their request, has only `place`.
+    """
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        before, place, after = request.url.raw_path.rpartition(self._place)
-        url = request.url.copy_with(raw_path=before + place + self._secret + after)
-        sent = httpx.Request(
-            request.method, url, headers=request.headers, stream=request.stream, extensions=request.extensions
-        )
-        return await self._inner.handle_async_request(sent)
+    class PathSecret(aiohttp.ClientRequest):
+        async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+            shown = self.url
+            before, found, after = shown.raw_path.rpartition(place)
+            path = before + found + secret.get_secret_value() + after
+            self.url = shown.with_path(path, encoded=True)
+            try:
+                return await super().send(conn)
+            finally:
+                self.url = shown
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+        @property
+        def request_info(self) -> RequestInfo:
+            return super().request_info._replace(url=self.original_url)
+
+    return PathSecret

@@ -27,7 +27,7 @@ def decode_secret(secret: SecretStr) -> bytes:
     except ValueError:  # not base64, or not even ASCII
         key = b""
     if not text.startswith("whsec_") or len(key) < 16:
-        raise ConfigurationError("WEBHOOK__SECRETS: a secret is whsec_ and at least 16 bytes in base64")
+        raise ConfigurationError("a secret is whsec_ and at least 16 bytes in base64")
     return key
 
 

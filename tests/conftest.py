@@ -12,7 +12,9 @@ from pydantic import SecretStr
 from shared import metrics
 from shared.embedded import postgres, valkey
 from shared.pipeline import Pipeline, open_pipeline
-from shared.settings import Api, Settings, Webhook
+from shared.platforms.api import ApiSettings
+from shared.platforms.webhook import WebhookSettings
+from shared.settings import Settings
 from tests.support.pipe import Rig
 from tests.support.servers import Databases, empty_redis, running_postgres, running_valkey
 
@@ -77,8 +79,8 @@ def make_settings(redis_url: str, database_url: str, tmp_path: Path) -> Callable
             "data_dir": tmp_path,
             "partitions": 2,
             "backoff_seconds": 0.05,
-            "webhook": Webhook(secrets=(SecretStr(WEBHOOK_SECRET),)),
-            "api": Api(keys=(SecretStr("test-key"),)),
+            "webhook": WebhookSettings(secrets=(SecretStr(WEBHOOK_SECRET),)),
+            "api": ApiSettings(keys=(SecretStr("test-key"),)),
         }
         return Settings(_env_file=None, **{**values, **changes})  # type: ignore[call-arg]
 

@@ -14,6 +14,7 @@ from keyturn.cli.usage import usage
 from shared import VERSION, settings
 from shared.embedded import running
 from shared.errors import ConfigurationError
+from shared.platforms import LISTENING
 
 app = typer.Typer(
     name="keyturn",
@@ -74,7 +75,7 @@ def receive(host: Host = "127.0.0.1", port: Port = 8080) -> None:
 
 
 @app.command()
-def listen(platform: Annotated[str, typer.Argument(help="telegram.")]) -> None:
+def listen(platform: Annotated[str, typer.Argument(help=f"{', '.join(LISTENING)}.")]) -> None:
     """A listener: holds the connection to a platform that is not told by webhook. Of several, one listens."""
     from producers.listening import listen as run
 

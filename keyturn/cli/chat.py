@@ -17,7 +17,6 @@ from uuid import uuid4
 import typer
 
 from keyturn.cli import show
-from producers.api.messages import replies
 from shared import log
 from shared.background import end_tasks
 from shared.clock import now_ms
@@ -28,7 +27,9 @@ from shared.errors import ConfigurationError, MailboxFull, Unavailable
 from shared.messages import Inbound, Source, State
 from shared.own_modules import command_of
 from shared.pipeline import Pipeline, open_pipeline
+from shared.platforms.local import NAME as PLATFORM
 from shared.reading.keys import KeyPhase, state_of_key
+from shared.reading.replies import replies
 from shared.reading.trace import Trace, trace
 from shared.routing import agent_for
 from shared.session_key import SessionKey
@@ -58,7 +59,7 @@ def chat(settings: Settings, name: str, message: str | None = None) -> None:
 async def _talk(settings: Settings, name: str, message: str | None) -> bool:
     """Whether everything that was waited for was answered."""
     user = os.environ.get("USER", "me")
-    source = Source("local", name, user=user, user_name=user)
+    source = Source(PLATFORM, name, user=user, user_name=user)
     async with open_pipeline(settings) as pipe:
         await require_schema(pipe.store.database)
         async with open_conversation(pipe, source) as conversation:
@@ -118,7 +119,7 @@ class Conversation:
     async def say(self, text: str) -> str | None:
         """Put a message into the pipeline; its id, or None when it was not taken."""
         event_id = uuid4().hex
-        inbound = Inbound(message_id("local", "", event_id), event_id, self._source, text, received_at=now_ms())
+        inbound = Inbound(message_id(PLATFORM, "", event_id), event_id, self._source, text, received_at=now_ms())
         try:
             await accept(self._pipe, inbound)
         except (Unavailable, MailboxFull) as error:

@@ -7,7 +7,6 @@ import redis
 from keyturn.cli.deployment import check_urls
 from keyturn.cli.doctor.finding import redacted, said
 from producers.server.bind import bind
-from shared import signing
 from shared.errors import ConfigurationError, Unavailable
 from shared.settings import Settings
 
@@ -17,8 +16,8 @@ ANSWER_SECONDS = 3
 def check_before_start(settings: Settings, host: str, port: int) -> None:
     """ConfigurationError for what can never work, Unavailable for a server that does not answer now."""
     bind(host, port).close()
-    for secret in settings.webhook.secrets:
-        signing.decode_secret(secret)
+    for block in settings.blocks:
+        block.check()
     if settings.redis_url is not None:
         check_urls(settings)
         for url in settings.redis_urls():

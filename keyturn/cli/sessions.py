@@ -74,7 +74,7 @@ def search(
         ),
     ],
     key: Annotated[str | None, typer.Option(help="As the owner of this session key's session.")] = None,
-    owner: Annotated[str | None, typer.Option(help="In this owner's sessions (telegram:u=42).")] = None,
+    owner: Annotated[str | None, typer.Option(help="In this owner's sessions (platform:u=id).")] = None,
     limit: show.Limit = 20,
     json: show.Json = False,
 ) -> None:

@@ -86,8 +86,7 @@ class Up:
         me = command_of("keyturn.cli")
         first = [Kept("receive", [*me, "receive", "--host", self._host, "--port", str(self._port)])]
         first += [Kept("work 1", [*me, "work"]), Kept("housekeep", [*me, "housekeep"])]
-        if settings.telegram.polls:
-            first.append(Kept("listen telegram", [*me, "listen", "telegram"]))
+        first += [Kept(f"listen {name}", [*me, "listen", name]) for name in settings.listening]
         # The first worker says what is wrong with the agent; the others would only repeat it.
         others = [Kept(f"work {n}", [*me, "work"]) for n in range(2, settings.workers + 1)]
         environment = _environment(settings)

@@ -13,13 +13,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from producers.api.messages import Api
 from producers.server import http
-from producers.server.openapi import describe
+from producers.server.openapi import OPERATIONS, describe
+from producers.server.route import platform_routes
 from producers.server.unverified import Antechamber
-from producers.telegram.receive import TelegramReceiver
-from producers.webhook.receive import WebhookReceiver
-from shared import VERSION, metrics, signing
+from shared import VERSION, metrics
 from shared.errors import PipelineError
 from shared.pipeline import Pipeline
 from shared.reading.gauges import render_gauges
@@ -29,34 +27,23 @@ LOOK_SECONDS = 8.0  # how long a store may take before a health route goes on wi
 
 def build_app(pipe: Pipeline) -> Starlette:
     """Routes for what the settings configure: a receiver without its secret is not there at all."""
-    health = Health(pipe)
+    health, ours = Health(pipe), platform_routes(pipe)
+    described = [route for route in ours if route.operation is not None]
     routes = [
         _route("/healthz", health.live),
         _route("/readyz", health.ready),
         _route("/metrics", health.metrics),
+        *(_route(route.path, route.endpoint, route.method) for route in described),
     ]
-    if pipe.settings.api.enabled is not False:
-        api = Api(pipe)
-        routes += [
-            _route("/v1/messages", api.post_message, "POST"),
-            _route("/v1/messages/{id}", api.get_message),
-            _route("/v1/sessions/{key:path}/events", api.follow),
-        ]
-    if pipe.settings.webhook.secrets and pipe.settings.webhook.enabled is not False:
-        receiver = WebhookReceiver(pipe, [signing.decode_secret(secret) for secret in pipe.settings.webhook.secrets])
-        routes.append(_route("/webhooks/webhook", receiver.receive, "POST"))
-    description = describe({(route.path, method) for route in routes for method in route.methods or ()})
+    operations = {(route.path, route.method): route.operation for route in described if route.operation is not None}
+    description = describe({**OPERATIONS, **operations})
 
     async def openapi(_: Request) -> Response:
         return JSONResponse(description)
 
     routes.append(_route("/openapi.json", openapi))
     routes.append(_route("/", _front_page(routes)))
-    if pipe.settings.telegram.on:  # Telegram's to describe, not ours
-        for account, bot in pipe.settings.telegram.accounts.items():
-            if bot.webhook_secret:
-                path = f"/webhooks/telegram/{account}" if account else "/webhooks/telegram"
-                routes.append(_route(path, TelegramReceiver(pipe, account).receive, "POST"))
+    routes += (_route(route.path, route.endpoint, route.method) for route in ours if route.operation is None)
     handlers: dict[Any, Any] = {HTTPException: _no_route}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=_no_lifespan)
     app.state.stopping = asyncio.Event()  # set when open streams should end

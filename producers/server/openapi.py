@@ -1,37 +1,37 @@
-"""What the HTTP surface says of itself at /openapi.json, for the routes that are there. Tests hold the two to each other."""
+"""What the HTTP surface says of itself at /openapi.json, for the routes that are there. Tests hold the two to each other.
+
+Each platform describes its own routes with the words of this module.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping
 from typing import Any
 
-from producers.webhook.normalise import MEDIA_LIMIT, NAME_LIMIT, TEXT_LIMIT
+from producers.message_body import MEDIA_LIMIT, NAME_LIMIT, TEXT_LIMIT
 from shared import VERSION
-from shared.messages import CHAT_TYPES, State
+from shared.messages import CHAT_TYPES
 
 Schema = dict[str, Any]
-_HIDDEN = frozenset({"HEAD", "OPTIONS"})  # follow from GET
 
 
-def describe(routes: Set[tuple[str, str]]) -> Schema:
-    """The OpenAPI document of these (path, method) pairs; a KeyError for one that nobody has described."""
+def describe(operations: Mapping[tuple[str, str], Schema]) -> Schema:
+    """The OpenAPI document of these operations, each by its path and method."""
     paths: dict[str, Schema] = {}
-    for path, method in sorted(routes):
-        if method not in _HIDDEN:
-            shown = path.replace(":path", "")
-            paths.setdefault(shown, {})[method.lower()] = _OPERATIONS[shown, method]
+    for path, method in sorted(operations):
+        paths.setdefault(path.replace(":path", ""), {})[method.lower()] = operations[path, method]
     return {
         "openapi": "3.1.0",
         "info": {"title": "Keyturn", "version": VERSION},
         "paths": paths,
         "components": {
-            "schemas": {"Message": _MESSAGE, "Accepted": _ACCEPTED, "Standing": _STANDING, "Error": _ERROR},
+            "schemas": {"Message": _MESSAGE, "Error": _ERROR},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
-def _object(properties: Schema, *required: str) -> Schema:
+def object_(properties: Schema, *required: str) -> Schema:
     return {
         "type": "object",
         "properties": properties,
@@ -40,25 +40,20 @@ def _object(properties: Schema, *required: str) -> Schema:
     }
 
 
-def _answer(text: str, schema: Schema | None = None, media: str = "application/json") -> Schema:
+def answer(text: str, schema: Schema | None = None, media: str = "application/json") -> Schema:
     return {"description": text} | ({"content": {media: {"schema": schema}}} if schema is not None else {})
 
 
-def _named(name: str) -> Schema:
+def named(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _errors(*statuses: int) -> Schema:
-    return {str(status): _answer(_MEANINGS[status], _named("Error")) for status in statuses}
+def errors(*statuses: int) -> Schema:
+    return {str(status): answer(_MEANINGS[status], named("Error")) for status in statuses}
 
 
-def _operation(summary: str, answers: Schema, **rest: Any) -> Schema:
+def operation(summary: str, answers: Schema, **rest: Any) -> Schema:
     return {"summary": summary, "responses": answers, **rest}
-
-
-def _head(name: str, pattern: str, text: str) -> Schema:
-    schema = {"type": "string", "pattern": pattern}
-    return {"name": name, "in": "header", "required": True, "description": text, "schema": schema}
 
 
 _MEANINGS = {
@@ -75,7 +70,7 @@ _MEANINGS = {
 _ID: Schema = {"type": ["string", "integer", "null"], "maxLength": 256, "pattern": "^[^\\u0000]*$"}
 _NEEDED_ID: Schema = {"type": ["string", "integer"], "minLength": 1, "maxLength": 256, "pattern": "^[^\\u0000]*$"}
 _NAME: Schema = {"type": ["string", "null"], "maxLength": NAME_LIMIT}
-_MEDIA: Schema = _object(
+_MEDIA: Schema = object_(
     {
         "url": {"type": "string", "pattern": "^https?://", "maxLength": 4096, "description": "Never fetched."},
         "type": _NAME,
@@ -84,10 +79,10 @@ _MEDIA: Schema = _object(
     "url",
 )
 _MESSAGE: Schema = {
-    **_object(
+    **object_(
         {
             "id": {**_ID, "description": "The event's own id: a message with an id that is known is taken once."},
-            "chat": _object(
+            "chat": object_(
                 {
                     "id": _NEEDED_ID,
                     "type": {"enum": [*sorted(CHAT_TYPES), None]},
@@ -96,7 +91,7 @@ _MESSAGE: Schema = {
                 },
                 "id",
             ),
-            "user": _object({"id": _NEEDED_ID, "name": _NAME}, "id"),
+            "user": object_({"id": _NEEDED_ID, "name": _NAME}, "id"),
             "thread": _ID,
             "text": {"type": ["string", "null"], "maxLength": TEXT_LIMIT},
             "media": {"type": ["array", "null"], "items": _MEDIA, "maxItems": MEDIA_LIMIT},
@@ -112,88 +107,16 @@ _MESSAGE: Schema = {
         {"required": ["media"], "properties": {"media": {"type": "array", "minItems": 1}}},
     ],
 }
-_ACCEPTED: Schema = _object(
-    {
-        "id": {"type": "string", "pattern": "^in_[0-9a-f]{30}$"},
-        "state": {"enum": [state.value for state in State]},
-        "session_key": {"type": "string"},
-    },
-    "id",
-    "state",
-    "session_key",
-)
-_STANDING: Schema = _object(
-    {
-        **_ACCEPTED["properties"],
-        "turn_id": {"type": ["string", "null"]},
-        "attempts": {"type": "integer"},
-        "reason": {"type": ["string", "null"]},
-        "timings": {"type": "object"},
-    },
-    "id",
-    "state",
-    "session_key",
-)
-_ERROR: Schema = _object({"error": {"type": "string"}}, "error")
-_TAKEN: Schema = _object(
-    {
-        "status": {"enum": ["accepted", "duplicate", "recorded"]},
-        "id": {"type": "string"},
-        "reason": {"type": "string"},
-    },
-    "status",
-)
-_BODY: Schema = {"required": True, "content": {"application/json": {"schema": _named("Message")}}}
-_KEY: list[Schema] = [{"key": []}]
+_ERROR: Schema = object_({"error": {"type": "string"}}, "error")
+MESSAGE_BODY: Schema = {"required": True, "content": {"application/json": {"schema": named("Message")}}}
 _READY: Schema = {"type": "object"}
 
-_OPERATIONS: dict[tuple[str, str], Schema] = {
-    ("/v1/messages", "POST"): _operation(
-        "Post a message.",
-        {
-            "202": _answer("Kept; it will be answered.", _named("Accepted")),
-            "200": _answer("It was there before.", _named("Accepted")),
-            **_errors(400, 401, 408, 413, 422, 429, 503),
-        },
-        requestBody=_BODY,
-        security=_KEY,
+OPERATIONS: Mapping[tuple[str, str], Schema] = {
+    ("/healthz", "GET"): operation("The process lives.", {"200": answer("It does.", _READY)}),
+    ("/readyz", "GET"): operation(
+        "The stores answer.", {"200": answer("They do.", _READY), "503": answer("One does not.", _READY)}
     ),
-    ("/v1/messages/{id}", "GET"): _operation(
-        "Where a message stands.",
-        {"200": _answer("Its state.", _named("Standing")), **_errors(401, 404, 503)},
-        parameters=[{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
-        security=_KEY,
-    ),
-    ("/v1/sessions/{key}/events", "GET"): _operation(
-        "Follow a session's replies as server-sent events.",
-        {
-            "200": _answer("Reply parts, old and new.", {"type": "string"}, "text/event-stream"),
-            **_errors(401, 404, 422),
-        },
-        parameters=[
-            {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}},
-            {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string", "pattern": "^[0-9]{1,18}$"}},
-        ],
-        security=_KEY,
-    ),
-    ("/webhooks/webhook", "POST"): _operation(
-        "A message signed as Standard Webhooks.",
-        {
-            "200": _answer("Accepted, known before, or recorded because it cannot be understood.", _TAKEN),
-            **_errors(400, 401, 408, 413, 429, 503),
-        },
-        parameters=[
-            _head("webhook-id", "^[ -~]{1,256}$", "Signed with the body."),
-            _head("webhook-timestamp", "^[1-9][0-9]{0,11}$", "Seconds since 1970, within five minutes of now."),
-            _head("webhook-signature", "v1,[A-Za-z0-9+/]{43}=", 'HMAC-SHA256 of "id.timestamp.body", base64.'),
-        ],
-        requestBody=_BODY,
-    ),
-    ("/healthz", "GET"): _operation("The process lives.", {"200": _answer("It does.", _READY)}),
-    ("/readyz", "GET"): _operation(
-        "The stores answer.", {"200": _answer("They do.", _READY), "503": _answer("One does not.", _READY)}
-    ),
-    ("/metrics", "GET"): _operation(
-        "For Prometheus.", {"200": _answer("Counters and gauges.", {"type": "string"}, "text/plain")}
+    ("/metrics", "GET"): operation(
+        "For Prometheus.", {"200": answer("Counters and gauges.", {"type": "string"}, "text/plain")}
     ),
 }

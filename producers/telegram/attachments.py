@@ -1,14 +1,14 @@
-"""The files of a Telegram message, by reference: `tg-file:<file id>`. Nothing is fetched here."""
+"""The files of a Telegram message, by reference. Nothing is fetched here."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from producers.telegram.fields import flag, items, name, object_, text
+from producers.fields import flag, items, name, object_, text
 from shared.errors import Malformed
 from shared.messages import Media
+from shared.platforms.telegram import FILE_SCHEME
 
-SCHEME = "tg-file:"
 _TYPES = {
     "animation": "video/mp4",
     "audio": "audio/mpeg",
@@ -37,4 +37,4 @@ def _media(file: dict[str, Any], usual_type: str) -> Media:
     file_id = text(file, "file_id")
     if file_id is None or not file_id.isascii() or not file_id.isprintable():
         raise Malformed("file_id is not an id")
-    return Media(SCHEME + file_id, name(file, "mime_type") or usual_type, name(file, "file_name"))
+    return Media(FILE_SCHEME + file_id, name(file, "mime_type") or usual_type, name(file, "file_name"))

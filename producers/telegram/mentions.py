@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from producers.telegram.fields import number, object_
+from producers.fields import number, object_
 from shared.codec import storable
 from shared.errors import Malformed
 from shared.value import value
 
 
 @value
-class Address:
+class Said:
     """A text without its address: `@bot hello` is "hello", `/new@bot` is "/new"."""
 
     text: str
@@ -30,7 +30,7 @@ class _Span:
 
 def addressed(
     text: str, entities: list[dict[str, Any]], bot_id: str, username: str, *, is_direct: bool = False
-) -> Address:
+) -> Said:
     """Only entities count: a text that merely looks like a mention, in code or as part of an address, is none."""
     units = text.encode("utf-16-le", "surrogatepass")
     spans = [_span(entity, units) for entity in entities]
@@ -38,16 +38,16 @@ def addressed(
     mentioned = any(_names(span, bot_id, ours) for span in spans)
     first = next((span for span in spans if span.start == 0 and span.kind in ("mention", "bot_command")), None)
     if first is None:
-        return Address(storable(text), mentioned)
+        return Said(storable(text), mentioned)
     rest = units[2 * first.end :].decode("utf-16-le", "replace")
     if first.kind == "bot_command":
         command, at, to = first.word.partition("@")
         if at and f"@{to}".casefold() != ours and not is_direct:
-            return Address(storable(text), other_bot=True)
-        return Address(storable(command + rest), mentioned)
+            return Said(storable(text), other_bot=True)
+        return Said(storable(command + rest), mentioned)
     if first.word.casefold() == ours and (remaining := rest.lstrip(" ,:\n")):
-        return Address(storable(remaining), mentioned)
-    return Address(storable(text), mentioned)
+        return Said(storable(remaining), mentioned)
+    return Said(storable(text), mentioned)
 
 
 def _names(span: _Span, bot_id: str, ours: str) -> bool:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from producers.fields import flag, items, name, number, object_, text
+from producers.heard import Heard, Ignored, Moved
 from producers.telegram.attachments import attachments
-from producers.telegram.fields import flag, items, name, number, object_, text
-from producers.telegram.mentions import Address, addressed
+from producers.telegram.mentions import Said, addressed
 from shared.codec import message_id, storable
 from shared.errors import Malformed
 from shared.messages import Inbound, Source
+from shared.platforms.telegram import DIRECT_TOPIC, NAME, UPDATE_KINDS
 from shared.value import value
 
-PLATFORM = "telegram"
-KINDS = ("message", "channel_post")
 _CHAT_TYPES = {"private": "dm", "group": "group", "supergroup": "group", "channel": "channel"}
 
 
@@ -26,33 +26,18 @@ class Bot:
     account: str = ""
 
 
-@value
-class Ignored:
-    """Understood, and nothing to answer."""
-
-    reason: str
-
-
-@value
-class Migrated:
-    """A group became a supergroup: the old chat id is gone for good. Both chats are told, each before anything else is said."""
-
-    chat: str
-    to: str
-
-
-def normalise(update: dict[str, Any], bot: Bot, received_at: int) -> Inbound | Ignored | Migrated:
+def normalise(update: dict[str, Any], bot: Bot, received_at: int) -> Heard:
     """What an update is to us. Malformed where something we read is of the wrong kind; fields we do not know are no matter."""
     number(update, "update_id")
-    message = next((object_(update, kind) for kind in KINDS if update.get(kind) is not None), None)
+    message = next((object_(update, kind) for kind in UPDATE_KINDS if update.get(kind) is not None), None)
     if message is None:
         return Ignored("kind")
     chat = object_(message, "chat")
     chat_id = str(number(chat, "id"))
     if message.get("migrate_to_chat_id") is not None:
-        return Migrated(chat_id, str(number(message, "migrate_to_chat_id")))
+        return Moved(chat_id, str(number(message, "migrate_to_chat_id")), bot.account)
     if message.get("migrate_from_chat_id") is not None:
-        return Migrated(str(number(message, "migrate_from_chat_id")), chat_id)
+        return Moved(str(number(message, "migrate_from_chat_id")), chat_id, bot.account)
     chat_type = _CHAT_TYPES.get(str(chat.get("type")))
     if chat_type is None:
         return Ignored("chat type")
@@ -68,7 +53,7 @@ def normalise(update: dict[str, Any], bot: Bot, received_at: int) -> Inbound | I
     if said.other_bot:
         return Ignored("another bot's")
     source = Source(
-        platform=PLATFORM,
+        platform=NAME,
         chat=chat_id,
         chat_type=chat_type,
         account=bot.account,
@@ -82,7 +67,7 @@ def normalise(update: dict[str, Any], bot: Bot, received_at: int) -> Inbound | I
     # Not the update's id: those start anywhere after a week of silence, and may come to one that was used before.
     event_id = f"{bot.id}:{chat_id}:{sent_as}"
     return Inbound(
-        id=message_id(PLATFORM, bot.account, event_id),
+        id=message_id(NAME, bot.account, event_id),
         event_id=event_id,
         source=source,
         text=said.text,
@@ -99,7 +84,7 @@ def normalise(update: dict[str, Any], bot: Bot, received_at: int) -> Inbound | I
 
 def chat_of(update: dict[str, Any]) -> str:
     """The chat whose order an update belongs to; empty where it has none."""
-    for kind in KINDS:
+    for kind in UPDATE_KINDS:
         try:
             return str(update[kind]["chat"]["id"])
         except (KeyError, TypeError):
@@ -116,17 +101,17 @@ def _sender(message: dict[str, Any], chat_type: str) -> dict[str, Any] | None:
     return object_(message, "chat") if chat_type == "channel" else None
 
 
-def _said(message: dict[str, Any], bot: Bot, *, is_direct: bool) -> Address:
+def _said(message: dict[str, Any], bot: Bot, *, is_direct: bool) -> Said:
     for words, entities in (("text", "entities"), ("caption", "caption_entities")):
         if said := text(message, words):
             return addressed(said, items(message, entities), bot.id, bot.username, is_direct=is_direct)
-    return Address("")
+    return Said("")
 
 
 def _thread(message: dict[str, Any]) -> str | None:
     """A topic. Reply chains of ordinary groups carry a thread id as well, and must not split the conversation."""
     if message.get("direct_messages_topic") is not None:
-        return f"direct:{number(object_(message, 'direct_messages_topic'), 'topic_id')}"  # the sender knows this form
+        return f"{DIRECT_TOPIC}{number(object_(message, 'direct_messages_topic'), 'topic_id')}"
     if flag(message, "is_topic_message") and message.get("message_thread_id") is not None:
         return str(number(message, "message_thread_id"))
     return None

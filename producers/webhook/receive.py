@@ -1,56 +1,74 @@
-"""Step 1 for the generic webhook: signature over the raw bytes, then parse, normalise, accept."""
+"""Step 1 for the generic webhook: the signature of Standard Webhooks over the raw bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from producers.server import http
-from producers.webhook.normalise import event_id_of, normalise, parse
-from shared import log, metrics, signing
-from shared.clock import now_ms
-from shared.door import accept
-from shared.errors import Denied, Malformed
+from producers.heard import Event, parse_json
+from producers.receiving import Receiver, Reception, only_header
+from producers.server.route import PlatformRoute
+from producers.settling import Recorded, Settled
+from producers.webhook.normalise import normalise
+from producers.webhook.openapi import RECEIVE
+from shared import signing
+from shared.door import Acceptance
+from shared.errors import Malformed
+from shared.messages import Inbound
 from shared.pipeline import Pipeline
+from shared.platforms.webhook import NAME, WebhookSettings
+from shared.value import value
 
-PLATFORM = "webhook"
+
+def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:
+    settings = pipe.settings.block(WebhookSettings)
+    if settings.on:
+        reception = Reception(pipe, WebhookReceiver(settings.signing_keys()))
+        yield PlatformRoute(f"/webhooks/{NAME}", reception.receive, operation=RECEIVE)
 
 
-class WebhookReceiver:
-    def __init__(self, pipe: Pipeline, secrets: Sequence[bytes]) -> None:
-        self._pipe = pipe
-        self._secrets = secrets
+@value
+class Signed:
+    """What a request says was signed, and how."""
 
-    async def receive(self, request: Request) -> Response:
-        """2xx once the message is kept, or recorded as not understandable: sending it again would change nothing."""
-        id, timestamp = _only(request, "webhook-id"), _only(request, "webhook-timestamp")
-        signatures = _only(request, "webhook-signature")
-        signing.check_head(id, timestamp)  # before the body is read
+    id: str
+    timestamp: str
+    signatures: str
+
+
+class WebhookReceiver(Receiver[Signed]):
+    """Any of the secrets verifies a request, so that a sender can rotate its own."""
+
+    name = NAME
+    body_is_signed = True
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self._keys = keys
+
+    def check_head(self, request: Request) -> Signed:
+        id, timestamp = only_header(request, "webhook-id"), only_header(request, "webhook-timestamp")
+        signatures = only_header(request, "webhook-signature")
+        signing.check_head(id, timestamp)
         signing.check_form(signatures)
-        body = await http.read_unverified_body(request, self._pipe.settings)
-        signing.verify(self._secrets, id, timestamp, signatures, body)
+        return Signed(id, timestamp, signatures)
+
+    def check_body(self, head: Signed, body: bytes) -> None:
+        signing.verify(self._keys, head.id, head.timestamp, head.signatures, body)
+
+    async def parse(self, head: Signed, body: bytes) -> Sequence[Event]:
         try:
-            fields = parse(body)
-            acceptance = await accept(
-                self._pipe, normalise(fields, PLATFORM, event_id_of(fields) or id, received_at=now_ms())
-            )
+            return (Event(head.id, parse_json(body), raw=body),)
         except Malformed as error:
-            return await self._set_aside(id, body, str(error))
-        return JSONResponse({"status": "accepted" if acceptance.fresh else "duplicate", "id": acceptance.id})
+            return (Event(head.id, {}, raw=body, broken=str(error)),)
 
-    async def _set_aside(self, id: str, body: bytes, reason: str) -> Response:
-        payload = body.decode(errors="replace")
-        await self._pipe.store.dead.set_aside("request", id, None, "malformed", reason, payload)
-        metrics.REFUSED.labels("malformed").inc()
-        log.get().warning("malformed but signed: recorded", request=id, reason=reason)
-        return JSONResponse({"status": "recorded", "reason": reason})
+    def normalise(self, event: Event, received_at: int) -> Inbound:
+        return normalise(event, received_at)
 
-
-def _only(request: Request, name: str) -> str:
-    """A header that must be there once: of two, nobody could say which one was signed."""
-    values = request.headers.getlist(name)
-    if len(values) != 1:
-        raise Denied(name)
-    return values[0]
+    def answer(self, settled: Sequence[Settled]) -> Response:
+        [outcome] = settled
+        if isinstance(outcome, Acceptance):
+            return JSONResponse({"status": "accepted" if outcome.fresh else "duplicate", "id": outcome.id})
+        assert isinstance(outcome, Recorded)
+        return JSONResponse({"status": "recorded", "reason": outcome.reason})

@@ -9,21 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shared.context.labels import inert, quoted
-from shared.context.redact import PLATFORMS, Redaction
+from shared.context.redact import Redaction
 from shared.context.shared_thread import is_shared
 from shared.messages import Source
+from shared.platforms import ALWAYS_ON, HIDE_IDS, facts_of
 from shared.session_key import SessionKey
 from shared.value import value
-
-LOCAL = "local"
-_TITLES = {"whatsapp": "WhatsApp", "api": "API", "local": "Local"}
-_NO_API = (
-    "You have no access to the {} API: you cannot search it, read its channels or manage it. Say so when asked to."
-)
-_NOTES = {
-    "slack": _NO_API.format("Slack") + " You see the current message's own content only.",
-    "discord": _NO_API.format("Discord"),
-}
 
 
 @value
@@ -60,21 +51,21 @@ def _lines(source: Source, key: SessionKey, around: Surroundings) -> Iterator[st
         yield f"**Session:** Multi-user {kind}. Each message begins with its [sender name]; several people may take part."
     elif (user := _user(source, around)) is not None:
         yield f"**User:** {user}"
-    if source.platform in _NOTES:
-        yield f"**Platform notes:** {_NOTES[source.platform]}"
-    connected = sorted(set(around.connected) - {LOCAL})
-    yield f"**Connected platforms:** {', '.join(map(_title, (LOCAL, *connected)))}"
+    facts = facts_of(source.platform)
+    if facts.prompt_note:
+        yield f"**Platform notes:** {facts.prompt_note}"
+    connected = sorted(set(around.connected).difference(ALWAYS_ON))
+    yield f"**Connected platforms:** {', '.join(map(_title, (*ALWAYS_ON, *connected)))}"
     homes = sorted(around.homes, key=lambda home: (home.platform, home.chat))
     if homes:
         yield "**Home channels:**"
         yield from (f"- {_title(home.platform)}: {_home(home, around)}" for home in homes)
-    here = "is shown in this terminal" if source.platform == LOCAL else "goes to this chat"
-    yield f"**Delivery:** Your answer {here}. You cannot send to other chats, and nothing you plan for later runs by itself."
+    yield f"**Delivery:** Your answer {facts.answer_goes}. You cannot send to other chats, and nothing you plan for later runs by itself."
 
 
 def _source(source: Source, around: Surroundings) -> str:
-    if source.platform == LOCAL:
-        return "Local, a terminal on the machine running this agent"
+    if place := facts_of(source.platform).prompt_place:
+        return f"{_title(source.platform)}, {place}"
     chat = source.chat_name if _says(source.chat_name) else None
     if source.chat_type == "dm":
         who = source.user_name if _says(source.user_name) else chat
@@ -84,7 +75,7 @@ def _source(source: Source, around: Surroundings) -> str:
     else:
         label = quoted(chat) if chat else _chat(source.platform, source.chat, around)
         place = f"{source.chat_type} {label}" if source.chat_type in ("group", "channel") else label
-    if source.thread and (around.redaction is None or source.platform not in PLATFORMS):
+    if source.thread and (around.redaction is None or source.platform not in HIDE_IDS):
         place += f", thread {quoted(source.thread)}"
     return f"{_title(source.platform)}, {place}"
 
@@ -112,4 +103,4 @@ def _says(label: str | None) -> bool:
 
 
 def _title(platform: str) -> str:
-    return _TITLES.get(platform, platform.title())
+    return facts_of(platform).title

@@ -1,7 +1,6 @@
 """Ids of people and chats as keyed hashes, in prompts and in logs.
 
-Only where nobody needs the id itself: Discord and Slack mention people by it, so there it stays. The hash is keyed, because
-phone numbers are few enough to try them all. Routing, stores and deliveries always use the real ids.
+Only where nobody needs the id itself: where people are mentioned by it, it stays. The hash is keyed, because phone numbers are few enough to try them all. Routing, stores and deliveries always use the real ids.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from typing import Any
 
 from shared.errors import Malformed
 from shared.lane_key import DELIVERIES, KEY_IN_TEXT, Destination, lane_of
+from shared.platforms import HIDE_IDS
 from shared.session_key import SessionKey
 from shared.value import value
 
-PLATFORMS = frozenset({"telegram", "whatsapp", "signal"})
 _PREFIX = re.compile(r"[a-z]{1,16}:")
 _PHONE = re.compile(r"(?<![\w.+])\+\d{7,15}(?!\w)|(?<![\w.+])\d{7,20}@(?:s\.whatsapp\.net|c\.us|g\.us|lid)\b")
 _PLATFORM = re.compile(r":([a-z0-9_~-]+)")
@@ -35,11 +34,11 @@ class Redaction:
             raise ValueError("a redaction key has at least 16 bytes")
 
     def user(self, platform: str, id: str) -> str:
-        return f"user_{self._hash(id)}" if platform in PLATFORMS else id
+        return f"user_{self._hash(id)}" if platform in HIDE_IDS else id
 
     def chat(self, platform: str, id: str) -> str:
         """A chat id; a prefix such as `group:` says nothing about anybody and stays."""
-        if platform not in PLATFORMS:
+        if platform not in HIDE_IDS:
             return id
         prefix = _PREFIX.match(id)
         return f"{prefix[0] if prefix else ''}chat_{self._hash(id)}"
@@ -53,7 +52,7 @@ class Redaction:
             key = SessionKey.parse(text)
         except Malformed:
             return None
-        if key.platform not in PLATFORMS:
+        if key.platform not in HIDE_IDS:
             return text
         hidden = {name: self.user(key.platform, id) for name in ("user", "user_alt") if (id := getattr(key, name))}
         return str(replace(key, chat=self.chat(key.platform, key.chat), **hidden))
@@ -78,11 +77,11 @@ class Redaction:
         if hidden is not None:
             return hidden + text[len(bare) :]
         kind = text.partition(":")[0]
-        return f"{kind}:hidden_{self._hash(text)}" if PLATFORMS.intersection(_PLATFORM.findall(text)) else text
+        return f"{kind}:hidden_{self._hash(text)}" if HIDE_IDS.intersection(_PLATFORM.findall(text)) else text
 
     def log_event(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a log line with no id in them. A bare id is one of a platform that hides them, unless it says so."""
-        keeps_ids = event.get("platform", "telegram") not in PLATFORMS
+        keeps_ids = "platform" in event and event["platform"] not in HIDE_IDS
         return {name: self._field(name, value, keeps_ids) for name, value in event.items()}
 
     def _field(self, name: str, value: Any, keeps_ids: bool) -> Any:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Literal
 
 from shared.messages import Source
+from shared.platforms import FOR_PROGRAMS
 from shared.value import value
 
 Mode = Literal["none", "idle", "daily", "both"]
@@ -23,7 +24,7 @@ class ResetPolicy:
     at_hour: int = 4
     idle_minutes: int = 1440
     notify: bool = True
-    notify_exclude: tuple[str, ...] = ("api", "webhook")
+    notify_exclude: tuple[str, ...] = FOR_PROGRAMS
 
     def __post_init__(self) -> None:
         if self.mode not in ("none", "idle", "daily", "both"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
 from pydantic import (
@@ -16,6 +16,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -29,38 +30,47 @@ from pydantic_settings import (
 )
 
 from shared.errors import ConfigurationError
+from shared.platforms import ALWAYS_ON, FOR_PROGRAMS, PLATFORMS
+from shared.platforms.settings import ChatSettings, PlatformSettings
 from shared.session_key import MAIN
+from shared.setting_values import Names
 from shared.settings.agents import Llm, NamedAgent, Rule
 from shared.settings.complaints import Complaints
 from shared.settings.conversations import Budget, CustomCommand, Memory, Reset, ResetRule
 from shared.settings.people import check_entries, ids_on
-from shared.settings.platforms import Api, Platform, Telegram, TelegramBot, Webhook
-from shared.settings.values import Names
 
 __all__ = [
     "PREFIX",
-    "Api",
     "Budget",
     "CustomCommand",
     "Llm",
     "Memory",
     "NamedAgent",
-    "Platform",
     "Reset",
     "ResetRule",
     "Rule",
     "Settings",
-    "Telegram",
-    "TelegramBot",
-    "Webhook",
     "load",
 ]
 
 PREFIX = "KEYTURN_"
 _AGENT_NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")  # as session keys have it
+Block = TypeVar("Block", bound=PlatformSettings)
+
+if TYPE_CHECKING:
+
+    class _PlatformBlocks(BaseSettings): ...
+else:
+    # One field for each platform of the list, by its name.
+    _blocks = {name: facts.settings for name, facts in PLATFORMS.items() if facts.settings is not None}
+    _PlatformBlocks = create_model(
+        "_PlatformBlocks", __base__=BaseSettings, **{name: (block, block()) for name, block in _blocks.items()}
+    )
 
 
-class Settings(BaseSettings):
+class Settings(_PlatformBlocks, BaseSettings):
+    """Everything that an operator can set. Read once at start; a Settings that exists can work."""
+
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
         env_nested_delimiter="__",
@@ -123,14 +133,14 @@ class Settings(BaseSettings):
     thread_sessions_per_user: bool = False
     """In threads of groups too. Counts only while GROUP_SESSIONS_PER_USER is on: a shared group has shared threads."""
     shared_chats: Names = ()
-    """Groups whose members share one conversation, and one per thread, as `platform:chat`: `telegram:-100123`. They keep
+    """Groups whose members share one conversation, and one per thread, as `<platform>:<chat id>`. They keep
     it whatever the two settings above say."""
     agent: str = "echo"
     """`echo`, `llm`, `local`, or `module:object`: a function str -> str, sync or async, or an object with `run(turn)`."""
     agents: dict[str, NamedAgent] = {}
     """Further agents by name, each with its own AGENT and LLM: `AGENTS__<NAME>__AGENT`, `AGENTS__<NAME>__LLM__MODEL`."""
     routing: tuple[Rule, ...] = ()
-    """Who talks to which agent, a JSON list: `[{"platform": "telegram", "chat": "-100", "agent": "helper"}]`. First match wins."""
+    """Who talks to which agent, a JSON list: `[{"platform": "…", "chat": "-100", "agent": "helper"}]`. First match wins."""
     max_body_bytes: int = Field(default=1_048_576, ge=1024)
     """A larger request is refused with 413."""
     body_timeout_seconds: float = Field(default=10, gt=0)
@@ -148,7 +158,7 @@ class Settings(BaseSettings):
     workers: int = Field(default=1, ge=1)
     """Worker processes that `up` starts."""
     allowed_users: Names = ()
-    """Users that may talk to the bot: `telegram:42`, or a bare id, which counts on all chat platforms; `*` is everybody there."""
+    """Users that may talk to the bot: `<platform>:42`, or a bare id, which counts on all chat platforms; `*` is everybody there."""
     allow_all_users: bool = False
     """Everybody may talk to the bot where no list says otherwise."""
     redact_pii: bool = False
@@ -156,15 +166,12 @@ class Settings(BaseSettings):
     redact_key: SecretStr | None = None
     """The key of those hashes, 16 bytes or more. Unset: made up once and kept in DATA_DIR; PostgreSQL needs it set."""
     admin_users: Names = ()
-    """Users that may give every command: `telegram:42`, or a bare id, which counts on all chat platforms. Users of the webhook
-    and the API, whose ids the sender makes up, count only as `webhook:<id>` and `api:<id>`."""
+    """Users that may give every command: `<platform>:42`, or a bare id, which counts on all chat platforms. Where a program
+    makes up the user ids, only the first form counts."""
     user_commands: Names = ("*",)
     """The commands that others may give; `*` is all but those for admins. /help and /whoami are always among them."""
     commands: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")], CustomCommand] = {}
     """Commands of your own: `COMMANDS__<name>` = `{"text": …}` or `{"prompt": …}`."""
-    webhook: Webhook = Webhook()
-    api: Api = Api()
-    telegram: Telegram = Telegram()
     llm: Llm = Llm()
     timezone: str = "UTC"
     """Whose clocks count for a daily reset, a day's budget and LLM__TIMESTAMPS: an IANA name such as Europe/Berlin."""
@@ -200,27 +207,19 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _platforms_are_known(self) -> Settings:
-        blocks = {name for name, field in type(self).model_fields.items() if isinstance(field.default, Platform)}
-        check_entries("ALLOWED_USERS", self.allowed_users, sorted(blocks), everybody=True)
-        check_entries("ADMIN_USERS", self.admin_users, sorted(blocks), everybody=False)
-        if unknown := sorted(self.reset.by_platform.keys() - blocks - {"local"}):
+        blocks = [name for name in PLATFORMS if name not in ALWAYS_ON]
+        check_entries("ALLOWED_USERS", self.allowed_users, blocks, everybody=True)
+        check_entries("ADMIN_USERS", self.admin_users, blocks, everybody=False)
+        if unknown := sorted(self.reset.by_platform.keys() - PLATFORMS.keys()):
             raise ValueError(f"RESET__BY_PLATFORM: there is no platform {', '.join(unknown)}")
         return self
 
     @model_validator(mode="after")
-    def _times_fit(self) -> Settings:
+    def _fits_together(self) -> Settings:
         if self.heartbeat > self.lease / 3:
             raise ValueError("HEARTBEAT_SECONDS must be at most a third of LEASE_SECONDS: two renewals may fail")
         if self.backoff_seconds > self.backoff_max_seconds:
             raise ValueError("BACKOFF_SECONDS must not exceed BACKOFF_MAX_SECONDS")
-        if self.webhook.enabled and not self.webhook.secrets:
-            raise ValueError("WEBHOOK__ENABLED needs WEBHOOK__SECRETS: a receiver without its secret does not start")
-        if self.webhook.callback_url and not self.webhook.secrets:
-            raise ValueError("WEBHOOK__CALLBACK_URL needs WEBHOOK__SECRETS: callbacks are signed")
-        if self.api.enabled and not self.api.keys:
-            raise ValueError("API__ENABLED needs API__KEYS")
-        if not all(key.get_secret_value() for key in self.api.keys):
-            raise ValueError("API__KEYS: an empty key would let everybody in")
         if bad := [name for name in self.agents if not _AGENT_NAME.fullmatch(name) or name == MAIN]:
             raise ValueError(f"AGENTS: {bad[0]!r:.80} cannot be a name; it is a lower-case word other than {MAIN}")
         if lost := [rule.agent for rule in self.routing if rule.agent not in (MAIN, *self.agents)]:
@@ -255,20 +254,36 @@ class Settings(BaseSettings):
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.sqlite_path}"
 
+    def platform(self, name: str) -> PlatformSettings | None:
+        """The block of a platform; None for one that has nothing to set, or that nobody has heard of."""
+        facts = PLATFORMS.get(name)
+        return None if facts is None or facts.settings is None else self.block(facts.settings)
+
+    @property
+    def blocks(self) -> tuple[PlatformSettings, ...]:
+        """The blocks of all platforms that have one, sorted by name."""
+        return tuple(block for name in PLATFORMS if (block := self.platform(name)) is not None)
+
+    def block(self, kind: type[Block]) -> Block:
+        """The block of that kind, for the platform whose own it is."""
+        name = next(name for name, facts in PLATFORMS.items() if facts.settings is kind)
+        found: Block = getattr(self, name)
+        return found
+
     def allowed_on(self, platform: str) -> set[str]:
         """The ids that the lists of those who may talk name on a platform."""
-        return self._listed(platform, "allowed_users")
+        block = self.platform(platform)
+        return (
+            self._named(platform, self.allowed_users, block.allowed_users) if isinstance(block, ChatSettings) else set()
+        )
 
     def admins_on(self, platform: str) -> set[str]:
         """The ids that the lists of admins name on a platform."""
-        return self._listed(platform, "admin_users")
+        block = self.platform(platform)
+        return self._named(platform, self.admin_users, block.admin_users) if block is not None else set()
 
-    def _listed(self, platform: str, name: str) -> set[str]:
-        block = getattr(self, platform, None)
-        if not isinstance(block, Platform):
-            return set()
-        everywhere = ids_on(platform, getattr(self, name), bare=not block.senders_choose_ids)
-        return {*getattr(block, name), *everywhere}
+    def _named(self, platform: str, everywhere: Iterable[str], here: Iterable[str]) -> set[str]:
+        return {*here, *ids_on(platform, everywhere, bare=platform not in FOR_PROGRAMS)}
 
     def for_agent(self, name: str) -> Settings:
         """The settings as that agent has them."""
@@ -278,22 +293,22 @@ class Settings(BaseSettings):
 
     @property
     def connected(self) -> tuple[str, ...]:
-        """The platforms that are on, sorted. The terminal always is."""
-        on = {
-            "api": bool(self.api.keys) and self.api.enabled is not False,
-            "local": True,
-            "telegram": self.telegram.on,
-            "webhook": bool(self.webhook.secrets) and self.webhook.enabled is not False,
-        }
-        return tuple(name for name in sorted(on) if on[name])
+        """The platforms that are on, sorted."""
+        blocks = {name: self.platform(name) for name in PLATFORMS}
+        return tuple(name for name, block in blocks.items() if block is None or block.on)
+
+    @property
+    def listening(self) -> tuple[str, ...]:
+        """The platforms that somebody has to listen to, sorted."""
+        return tuple(name for name in PLATFORMS if (block := self.platform(name)) is not None and block.listens)
 
     def secret_values(self) -> tuple[str, ...]:
         """What must never be shown: every secret of every block, and of a URL the password in it."""
-        found = [*_secrets_in(self), self.webhook.callback_url or ""]
+        found = [*_secrets_in(self), *(url for block in self.blocks for url in block.addresses.values())]
         listed = [part for text in found for part in (text.split(",") if "://" in text else [text])]
         passwords = [text.rpartition("@")[0].partition("://")[2].partition(":")[2] for text in listed if "://" in text]
         secrets = [text for text in listed if "://" not in text]
-        halves = [text.partition(":")[2] for text in secrets]  # a bot's token is its id, a colon and the secret
+        halves = [text.partition(":")[2] for text in secrets]  # a token may be an id, a colon and the secret
         return tuple(value for value in (*passwords, *secrets, *halves) if value)
 
     def redis_urls(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from shared.settings.values import Names
+from shared.setting_values import Names
 
 
 class Llm(BaseModel):

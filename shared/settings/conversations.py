@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shared.context.reset import Mode, ResetPolicies, ResetPolicy
 from shared.messages import CHAT_TYPES
-from shared.settings.values import Names
+from shared.platforms import FOR_PROGRAMS
+from shared.setting_values import Names
 
 
 class ResetRule(BaseModel):
@@ -24,8 +25,8 @@ class ResetRule(BaseModel):
     """How long nothing is said before an idle reset."""
     notify: bool = True
     """The chat is told, with the first answer of the new conversation."""
-    notify_exclude: Names = ("api", "webhook")
-    """Platforms whose chats are not told."""
+    notify_exclude: Names = FOR_PROGRAMS
+    """Platforms whose chats are not told. Unset: those where programs write."""
 
     @model_validator(mode="before")
     @classmethod
@@ -42,7 +43,7 @@ class Reset(ResetRule):
     by_type: dict[str, ResetRule] = Field(default_factory=dict)
     """Rules for `dm`, `group`, `channel`, `thread`, `other`. A thread ends by a rule for `thread` only."""
     by_platform: dict[str, ResetRule] = Field(default_factory=dict)
-    """Rules for `telegram`, `webhook`, `api`, `local`."""
+    """Rules for platforms, by name."""
 
     @model_validator(mode="after")
     def _known(self) -> Reset:

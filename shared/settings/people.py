@@ -1,7 +1,7 @@
-"""Lists of people that count on every platform: `telegram:42`, or bare ids.
+"""Lists of people that count on every platform: `<platform>:42`, or bare ids.
 
-A bare id is meant for chat platforms, whose ids nobody can choose. Where the sender makes up the user ids, on the generic
-webhook and the API, only an entry that names the platform counts.
+A bare id is meant for chat platforms, whose ids nobody can choose. Where a program makes up the user ids, only an entry that
+names the platform counts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-EVERYBODY = "*"
+from shared.setting_values import EVERYBODY
+
 _BARE = re.compile(r"[^\s:@,][^\s:,]*")  # no handle: names can be changed, ids cannot
 
 
@@ -33,4 +34,10 @@ def check_entries(name: str, entries: Iterable[str], platforms: Collection[str],
         if id == EVERYBODY and not everybody:
             raise ValueError(f"{name}: entry {place} is everybody; list people")
         if id != EVERYBODY and not _BARE.fullmatch(id):
-            raise ValueError(f"{name}: entry {place} is neither a user id nor platform:id, such as telegram:42")
+            raise ValueError(
+                f"{name}: entry {place} is neither a user id nor platform:id, such as {_example(platforms)}:42"
+            )
+
+
+def _example(platforms: Collection[str]) -> str:
+    return next(iter(platforms), "platform")

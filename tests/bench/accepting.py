@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from producers.server.app import build_app
 from shared import log, settings, signing
 from shared.pipeline import open_pipeline
+from shared.platforms.webhook import WebhookSettings
 from tests.bench.board import Sample
 from tests.bench.keyturn import AT_ONCE, accept_all, an_inbound
 from tests.bench.load import arrivals
@@ -40,7 +41,7 @@ async def measure(door: str, messages: int) -> Sample:
             await accept_all(pipe, inbounds)
         else:
             app = build_app(pipe)
-            key = signing.decode_secret(config.webhook.secrets[0])
+            key = signing.decode_secret(config.block(WebhookSettings).secrets[0])
             requests = [signed(key, f"evt_{chat}_{n}", chat, str(n)) for chat, n in pairs]
             await _post_all(app, [signed(key, f"evt_{n}", 10**6 + n, "0") for n in range(AT_ONCE)])
             await meter.start()

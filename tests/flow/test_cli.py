@@ -25,13 +25,13 @@ from shared.embedded import child
 from shared.errors import Superseded, Transient
 from shared.mail import TakeNotes, encode_mail
 from shared.messages import Part, Receipt
+from shared.platforms.facts import Idempotency
 from shared.settings import Settings
 from shared.store.change import Commit, Proof
 from tests.conftest import WEBHOOK_SECRET
 from tests.store.books import contents
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agents.contract import FunctionAgent
-from workers.delivery import Idempotency
 from workers.delivery.deliver import Courier, deliver_parts
 from workers.process.rq_worker import KeyturnWorker
 from workers.turn.open import Opened, open_mail

@@ -23,8 +23,9 @@ from shared.context.shared_thread import Sender
 from shared.door import accept
 from shared.messages import Entry, Inbound, Source
 from shared.pipeline import Pipeline, open_pipeline
+from shared.platforms.telegram import TelegramSettings
 from shared.redaction import open_redaction
-from shared.settings import Settings, Telegram
+from shared.settings import Settings
 from shared.store.secrets import SENDER_KEY
 from tests.flow.test_commands import say
 from tests.flow.test_llm import a_turn, config
@@ -61,7 +62,7 @@ def system_of(provider: Provider, n: int = -1) -> str:
 
 async def test_the_system_text_is_byte_identical_from_turn_to_turn(make_settings: Make) -> None:
     """A topic that the platform names on the first message only does not flicker."""
-    async with told(make_settings(telegram=Telegram(token=TOKEN, home_channel="-5"))) as (rig, provider):
+    async with told(make_settings(telegram=TelegramSettings(token=TOKEN, home_channel="-5"))) as (rig, provider):
         group = {"platform": "telegram", "chat": CHAT, "chat_type": "group", "thread": "17", "chat_name": "Team"}
         await hear(rig, "one", **group, topic="Cars", user_name="Ann")
         await hear(rig, "two", **group, user_name="Ann")
@@ -136,7 +137,7 @@ async def test_C10_no_raw_id_reaches_a_prompt_or_a_log_line_on_telegram_and_sign
     capfd: pytest.CaptureFixture[str],
     logging_to_standard_error: Callable[[Settings], None],
 ) -> None:
-    homed = Telegram(token=TOKEN, home_channel=CHAT)
+    homed = TelegramSettings(token=TOKEN, home_channel=CHAT)
     settings = make_settings(redact_pii=True, redact_key=REDACT_KEY, telegram=homed, log_level="debug")
     logging_to_standard_error(settings)
     async with told(settings) as (rig, provider):

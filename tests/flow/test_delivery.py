@@ -15,13 +15,13 @@ from shared.errors import Ambiguous, RateLimited, Transient, Unavailable, Undeli
 from shared.lane import Lease
 from shared.messages import Part, Receipt
 from shared.pipeline import Pipeline, open_pipeline
+from shared.platforms.facts import Idempotency
 from shared.settings import Settings
 from shared.store.database import Step, open_database
 from tests.store.books import ask, write
 from tests.store.test_error_classes import run_out_of_time
 from tests.support.outage import PostgresOutage
 from tests.support.pipe import Rig, key_of
-from workers.delivery import Idempotency
 from workers.delivery import deliver as delivering
 from workers.delivery.deliver import Courier, deliver_parts
 

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from producers.api import events as follow
 from shared.lane_key import Destination
 from shared.pipeline import Pipeline, open_pipeline
+from shared.reading import replies as follow
 from shared.reading.trace import trace
 from shared.redis_servers import Server
 from shared.settings import Settings

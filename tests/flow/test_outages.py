@@ -13,7 +13,9 @@ import pytest
 from pydantic import SecretStr
 
 from shared.pipeline import open_pipeline
-from shared.settings import Api, Settings, Webhook
+from shared.platforms.api import ApiSettings
+from shared.platforms.webhook import WebhookSettings
+from shared.settings import Settings
 from shared.store.database import open_database, postgres, sqlite
 from tests.conftest import WEBHOOK_SECRET
 from tests.support.door import API_KEY, WAIT_SECONDS, Door, a_body, open_door, served, signed, sse_events
@@ -120,8 +122,8 @@ def settings_with(redis_url: str, tmp_path: Path) -> MakeSettings:
             database_url=SecretStr(url),
             data_dir=tmp_path,
             partitions=2,
-            webhook=Webhook(secrets=(SecretStr(WEBHOOK_SECRET),)),
-            api=Api(keys=(SecretStr(API_KEY),)),
+            webhook=WebhookSettings(secrets=(SecretStr(WEBHOOK_SECRET),)),
+            api=ApiSettings(keys=(SecretStr(API_KEY),)),
         )
 
     return make

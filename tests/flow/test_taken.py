@@ -14,8 +14,8 @@ from shared import keys
 from shared.codec import Serializer
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.messages import Part, Receipt
+from shared.platforms.facts import Idempotency
 from tests.support.pipe import Rig
-from workers.delivery import Idempotency
 from workers.delivery.deliver import Courier
 from workers.process.parts import open_crew
 from workers.process.rq_worker import KeyturnWorker

@@ -18,8 +18,9 @@ import pytest
 import telegram
 from pydantic import SecretStr
 
-from producers.telegram.bot_api import open_bot_api
-from producers.telegram.listen import FULL_NOTICE, Listener
+from producers.listening import Listener
+from producers.settling import FULL_NOTICE
+from producers.telegram.listen import Polling
 from producers.telegram.normalise import Bot, normalise
 from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
@@ -32,7 +33,9 @@ from shared.failpoints import Injected
 from shared.messages import Entry, Inbound, Media, Reply
 from shared.operating.dead_letters import replay_letter
 from shared.pipeline import Pipeline, open_pipeline
-from shared.settings import Settings, Telegram
+from shared.platforms.telegram import TelegramSettings
+from shared.platforms.telegram_api import BotApi, open_bot_api
+from shared.settings import Settings
 from shared.store.database import open_database
 from shared.store.secrets import SENDER_KEY
 from tests.flow.told import Told
@@ -62,9 +65,9 @@ async def fake() -> AsyncIterator[FakeTelegram]:
         yield opened
 
 
-def block(fake: FakeTelegram, **changes: Any) -> Telegram:
+def block(fake: FakeTelegram, **changes: Any) -> TelegramSettings:
     values = {"token": SecretStr(TOKEN), "api_url": fake.url, "allowed_users": (str(ANN),), **changes}
-    return Telegram(**values)
+    return TelegramSettings(**values)
 
 
 @pytest.fixture
@@ -500,10 +503,9 @@ async def test_M5_a_send_that_never_left_is_tried_again(make_settings: MakeSetti
     telegram_block = block(fake, webhook_secret=(SecretStr(SECRET),), api_url=f"http://127.0.0.1:{port}")
     settings = make_settings(telegram=telegram_block, resend_ambiguous=False, delivery_max_attempts=1000)
     async with open_pipeline(settings) as pipe:
-        from producers.telegram.normalise import Bot
-        from producers.telegram.update import take_update
-
-        await take_update(pipe, Bot("99", "helper_bot"), said("a"))
+        found = normalise(said("a"), Bot("99", "helper_bot"), now_ms())
+        assert isinstance(found, Inbound)
+        await accept(pipe, found)
         async with working(pipe):
             async with asyncio.timeout(90):
                 while not await _failed_once(pipe):
@@ -571,12 +573,17 @@ async def test_the_token_and_the_secret_are_in_no_line_and_no_record(
 # Long polling.
 
 
+def listener(pipe: Pipeline, api: BotApi) -> Listener:
+    """A listener that waits at Telegram only briefly."""
+    return Listener(pipe, Polling(api, pipe.settings.block(TelegramSettings), "", pipe.store.journal, poll_seconds=5))
+
+
 @asynccontextmanager
 async def listening(pipe: Pipeline) -> AsyncIterator[None]:
     """A listener that waits at Telegram only briefly, until the block ends."""
     stopping = asyncio.Event()
-    async with open_bot_api(pipe.settings.telegram) as api:
-        running = asyncio.create_task(Listener(pipe, api, poll_seconds=5).run(stopping))
+    async with open_bot_api(pipe.settings.block(TelegramSettings)) as api:
+        running = asyncio.create_task(listener(pipe, api).run(stopping))
         try:
             yield
         finally:
@@ -669,8 +676,8 @@ async def test_a_listener_that_dies_before_confirming_leaves_nothing_lost_or_dou
     polled: Pipeline, fake: FakeTelegram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fake.bring(said("a"), said("b"))
-    async with open_bot_api(polled.settings.telegram) as api:
-        running = asyncio.create_task(Listener(polled, api, poll_seconds=5).run(asyncio.Event()))
+    async with open_bot_api(polled.settings.block(TelegramSettings)) as api:
+        running = asyncio.create_task(listener(polled, api).run(asyncio.Event()))
         await journaled(polled, 2)
         running.cancel()  # perhaps before it confirmed, perhaps after
         await asyncio.gather(running, return_exceptions=True)
@@ -700,8 +707,8 @@ async def test_of_two_listeners_one_polls_and_the_other_takes_over(
 async def test_conflict_and_rate_limit_pause_the_polling_and_lose_nothing(
     polled: Pipeline, fake: FakeTelegram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("producers.telegram.listen.CONFLICT_PAUSE", 0.1)
-    monkeypatch.setattr("producers.telegram.listen.REFUSED_PAUSE", 0.1)
+    monkeypatch.setattr("producers.listening.CONFLICT_PAUSE", 0.1)
+    monkeypatch.setattr("producers.listening.REFUSED_PAUSE", 0.1)
     fake.polls.extend(
         [
             Refused(409, "Conflict: terminated by other getUpdates request"),
@@ -720,7 +727,7 @@ async def test_conflict_and_rate_limit_pause_the_polling_and_lose_nothing(
 async def test_while_a_webhook_is_set_polling_waits_and_leaves_the_webhook_alone(
     polled: Pipeline, fake: FakeTelegram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("producers.telegram.listen.CONFLICT_PAUSE", 0.1)
+    monkeypatch.setattr("producers.listening.CONFLICT_PAUSE", 0.1)
     fake.webhook = "https://elsewhere.example/"
     await fake.bring(said("a"))
     async with listening(polled):
@@ -810,7 +817,7 @@ async def test_a_refusal_that_is_cut_short_is_repeated_and_told_once(
         if here == point and reached.count(point) == 1:
             raise Injected(point)
 
-    monkeypatch.setattr("producers.telegram.listen.reach", raise_once)
+    monkeypatch.setattr("producers.settling.reach", raise_once)
     async with open_pipeline(make_settings(telegram=block(fake), mailbox_limit=1)) as pipe:
         await fake.bring(said("first"), said("refused"), said("other", SUPERGROUP))
         async with listening(pipe):

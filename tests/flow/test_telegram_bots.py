@@ -13,11 +13,12 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from producers.telegram.listen import open_listener
+from producers.listening import listen_on
 from shared import settings
 from shared.errors import ConfigurationError
 from shared.pipeline import Pipeline, open_pipeline
-from shared.settings import Settings, TelegramBot
+from shared.platforms.telegram import TelegramBot, TelegramSettings
+from shared.settings import Settings
 from tests.flow.test_telegram import ANN, SECRET, block, said
 from tests.support.door import Door, open_door
 from tests.support.pipe import Rig
@@ -86,14 +87,13 @@ async def test_every_bot_without_a_webhook_is_polled(make_settings: MakeSettings
         bot = TelegramBot(token=SecretStr(WORK_TOKEN), api_url=work.url)
         async with open_pipeline(make_settings(telegram=block(home, bots={"work": bot}))) as pipe, working(pipe):
             stopping = asyncio.Event()
-            async with open_listener(pipe) as listener:
-                running = asyncio.create_task(listener.run(stopping))
-                await home.bring(said("one"))
-                await work.bring(said("two"))
-                await home.until(lambda fake: fake.texts(ANN) == ["echo: one"])
-                await work.until(lambda fake: fake.texts(ANN) == ["echo: two"])
-                stopping.set()
-                await running
+            running = asyncio.create_task(listen_on(pipe, "telegram", stopping))
+            await home.bring(said("one"))
+            await work.bring(said("two"))
+            await home.until(lambda fake: fake.texts(ANN) == ["echo: one"])
+            await work.until(lambda fake: fake.texts(ANN) == ["echo: two"])
+            stopping.set()
+            await running
 
 
 def load(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:
@@ -105,11 +105,18 @@ def load(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:
 def test_bots_come_from_the_environment_and_keep_their_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     only = load(monkeypatch, BOTS__WORK__TOKEN=WORK_TOKEN, BOTS__WORK__WEBHOOK_SECRET="old,new")
-    assert only.telegram.on and not only.telegram.polls and list(only.telegram.accounts) == ["work"]
-    assert len(only.telegram.accounts["work"].webhook_secret) == 2 and only.connected == ("local", "telegram")
+    assert (
+        only.block(TelegramSettings).on
+        and not only.block(TelegramSettings).listens
+        and list(only.block(TelegramSettings).accounts) == ["work"]
+    )
+    assert len(only.block(TelegramSettings).accounts["work"].webhook_secret) == 2 and only.connected == (
+        "local",
+        "telegram",
+    )
     assert WORK_TOKEN in only.secret_values() and "canary" not in repr(only)
     both = load(monkeypatch, TOKEN="99:a")
-    assert both.telegram.polls and list(both.telegram.accounts) == ["", "work"]
+    assert both.block(TelegramSettings).listens and list(both.block(TelegramSettings).accounts) == ["", "work"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from shared.errors import ConfigurationError
 from shared.messages import Source
 from shared.pipeline import open_pipeline
-from shared.settings import CustomCommand, Settings, Webhook, load
+from shared.platforms.webhook import WebhookSettings
+from shared.settings import CustomCommand, Settings, load
 from tests.flow.test_commands import Recorder
 from tests.flow.test_resume import say
 from tests.support.pipe import Rig
@@ -63,7 +64,7 @@ async def test_others_may_give_only_what_is_listed_and_always_help_and_whoami(
 
 def test_an_admin_is_known_by_an_exact_id_on_their_platform(make_settings: Callable[..., Settings]) -> None:
     listed = ("42", "telegram:43", "webhook:44")
-    settings = make_settings(admin_users=listed, webhook=Webhook(admin_users=("here",)))
+    settings = make_settings(admin_users=listed, webhook=WebhookSettings(admin_users=("here",)))
 
     def admin(user: str | None, platform: str = "webhook") -> bool:
         return is_admin(settings, Source(platform, "c", user=user, user_name="here"))

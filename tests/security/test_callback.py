@@ -12,12 +12,13 @@ import pytest
 from pydantic import SecretStr
 
 from shared.errors import Ambiguous, ConfigurationError, PipelineError, RateLimited, Transient, Undeliverable
+from shared.http_client import IGNORED_BYTES
 from shared.messages import Part, Source
-from shared.settings import Webhook
+from shared.platforms.webhook import WebhookSettings
 from tests.conftest import WEBHOOK_SECRET
 from tests.support.door import WAIT_SECONDS, Door, a_body, signed
 from tests.support.pipe import Rig
-from workers.delivery.webhook import ANSWER_BYTES, LONGEST_WAIT, WebhookSender, open_sender
+from workers.delivery.webhook import LONGEST_WAIT, WebhookSender, open_callback
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 PART = Part(1, "out_1", "agent:main:webhook:dm:c1", Source("webhook", "c1"), ("evt_1",), 1, 1, "hello")
@@ -69,8 +70,8 @@ def answering(status: str, *headers: str, body: bytes = b"") -> Answer:
 
 @asynccontextmanager
 async def sending(url: str, seconds: float = WAIT_SECONDS) -> AsyncIterator[WebhookSender]:
-    settings = Webhook(secrets=(SecretStr(WEBHOOK_SECRET),), callback_url=url, callback_timeout_seconds=seconds)
-    async with open_sender(settings, 10) as sender:
+    settings = WebhookSettings(secrets=(SecretStr(WEBHOOK_SECRET),), callback_url=url, callback_timeout_seconds=seconds)
+    async with open_callback(settings, 10) as sender:
         yield sender
 
 
@@ -105,7 +106,7 @@ async def test_an_endless_answer_costs_neither_memory_nor_time() -> None:
 async def test_an_answer_that_unpacks_to_a_thousand_times_its_size_is_not_unpacked() -> None:
     """It is read as it came, so it is short enough for its connection to be used again."""
     bomb = gzip.compress(bytes(50 << 20), 9)
-    assert len(bomb) < ANSWER_BYTES
+    assert len(bomb) < IGNORED_BYTES
     answer = answering("200 OK", "content-encoding: gzip", body=bomb)
     async with listening(answer) as callback, sending(callback.url) as sender:
         for _ in range(3):
@@ -114,7 +115,7 @@ async def test_an_answer_that_unpacks_to_a_thousand_times_its_size_is_not_unpack
 
 
 async def test_an_answer_of_which_more_is_sent_than_is_read_ends_its_connection() -> None:
-    answer = answering("200 OK", body=bytes(100 * ANSWER_BYTES))
+    answer = answering("200 OK", body=bytes(100 * IGNORED_BYTES))
     async with listening(answer) as callback, sending(callback.url) as sender:
         for _ in range(3):
             await sender.send(PART)

@@ -8,7 +8,8 @@ import pytest
 from pydantic import SecretStr
 
 from keyturn.cli.doctor.exposure import check_exposure, is_here, readable_files
-from shared.settings import Settings, Webhook
+from shared.platforms.webhook import WebhookSettings
+from shared.settings import Settings
 from tests.conftest import WEBHOOK_SECRET
 
 SECRETS = (SecretStr(WEBHOOK_SECRET),)
@@ -45,7 +46,7 @@ def test_what_travels_in_the_clear_is_named_without_its_password(tmp_path: Path)
         _env_file=None,  # type: ignore[call-arg]
         data_dir=tmp_path,
         redis_url=SecretStr("redis://:canary@redis.example.org/0,rediss://:canary@other.example.org/0"),
-        webhook=Webhook(secrets=SECRETS, callback_url="http://user:canary@example.org/replies"),
+        webhook=WebhookSettings(secrets=SECRETS, callback_url="http://user:canary@example.org/replies"),
     )
     found = [finding for finding in check_exposure(settings) if finding.level == "warn" and finding.check != "files"]
     assert [finding.check for finding in found] == ["redis redis://redis.example.org/0", "callback"]

@@ -12,7 +12,9 @@ from pydantic import SecretStr
 
 from shared import signing
 from shared.pipeline import open_pipeline
-from shared.settings import Api, Settings, Webhook
+from shared.platforms.api import ApiSettings
+from shared.platforms.webhook import WebhookSettings
+from shared.settings import Settings
 from tests.conftest import WEBHOOK_SECRET
 from tests.support.door import Door, a_body, open_door, signed
 from tests.support.pipe import Rig
@@ -25,8 +27,8 @@ def key(secret: str) -> bytes:
     return signing.decode_secret(SecretStr(secret))
 
 
-def secrets(*texts: str) -> Webhook:
-    return Webhook(secrets=tuple(SecretStr(text) for text in texts))
+def secrets(*texts: str) -> WebhookSettings:
+    return WebhookSettings(secrets=tuple(SecretStr(text) for text in texts))
 
 
 async def test_a_replayed_request_is_answered_and_does_nothing(door: Door, rig: Rig) -> None:
@@ -122,11 +124,11 @@ async def test_while_two_secrets_are_listed_both_are_let_in(make_settings: MakeS
 
 async def test_a_removed_secret_and_a_removed_key_are_refused_from_the_next_start(make_settings: MakeSettings) -> None:
     body = a_body()
-    before = make_settings(webhook=secrets(OLD), api=Api(keys=(SecretStr("old-key"), SecretStr("new-key"))))
+    before = make_settings(webhook=secrets(OLD), api=ApiSettings(keys=(SecretStr("old-key"), SecretStr("new-key"))))
     async with open_pipeline(before) as pipe, open_door(pipe) as door:
         assert (await door.post(body, signed(body, secret=key(OLD)))).status_code == 200
         assert (await _post_api(door, "old-key")).status_code == 202
-    after = make_settings(webhook=secrets(NEW), api=Api(keys=(SecretStr("new-key"),)))
+    after = make_settings(webhook=secrets(NEW), api=ApiSettings(keys=(SecretStr("new-key"),)))
     async with open_pipeline(after) as pipe, open_door(pipe) as door:
         assert (await door.post(body, signed(body, secret=key(OLD)))).status_code == 401
         assert (await _post_api(door, "old-key")).status_code == 401

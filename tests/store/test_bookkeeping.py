@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from producers.webhook.normalise import normalise
+from producers.message_body import normalise
 from shared.clock import now_ms
 from shared.context.history import window
 from shared.context.replay import NO_OUTPUT

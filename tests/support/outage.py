@@ -16,6 +16,8 @@ import psycopg
 import redis
 
 from shared.embedded import child, postgres, valkey
+from shared.platforms.api import ApiSettings
+from shared.platforms.webhook import WebhookSettings
 from shared.settings import Settings
 
 START_SECONDS = 60.0
@@ -108,8 +110,8 @@ def start_process(settings: Settings, *arguments: str, **options: Any) -> subpro
         "DURABILITY": settings.durability,
         "PARTITIONS": str(settings.partitions),
         "SWEEP_SECONDS": str(settings.sweep_seconds),
-        "WEBHOOK__SECRETS": ",".join(secret.get_secret_value() for secret in settings.webhook.secrets),
-        "API__KEYS": ",".join(key.get_secret_value() for key in settings.api.keys),
+        "WEBHOOK__SECRETS": ",".join(secret.get_secret_value() for secret in settings.block(WebhookSettings).secrets),
+        "API__KEYS": ",".join(key.get_secret_value() for key in settings.block(ApiSettings).keys),
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KEYTURN_")}
     environment |= {f"KEYTURN_{name}": value for name, value in ours.items()}

@@ -10,7 +10,9 @@ import pytest
 from producers.access import Verdict, judge
 from shared.errors import ConfigurationError
 from shared.messages import Inbound, Source
-from shared.settings import Platform, Settings, Telegram, load
+from shared.platforms.settings import ChatSettings
+from shared.platforms.telegram import TelegramSettings
+from shared.settings import Settings, load
 
 
 def verdict(
@@ -24,7 +26,7 @@ def verdict(
     user_alt: str | None = None,
     **platform: Any,
 ) -> Verdict:
-    block = Telegram(allowed_users=here, **platform)
+    block = TelegramSettings(allowed_users=here, **platform)
     lists: Any = {"allowed_users": everywhere, "allow_all_users": allow_all, "telegram": block}
     source = Source("telegram", "c1", chat_type, user=user, user_alt=user_alt)
     inbound = Inbound("in_1", "1", source, "hello", mentioned=mentioned)
@@ -76,7 +78,7 @@ def test_the_other_id_of_a_user_will_do() -> None:
 def test_a_name_opens_no_door() -> None:
     settings = Settings(_env_file=None, allowed_users=("Ann", "annli"))  # type: ignore[call-arg]
     source = Source("telegram", "c1", user="11", user_name="Ann", chat_name="annli")
-    assert judge(Inbound("in_1", "1", source, "hello"), Platform(), settings) is Verdict.STRANGER
+    assert judge(Inbound("in_1", "1", source, "hello"), ChatSettings(), settings) is Verdict.STRANGER
 
 
 @pytest.mark.parametrize("chat_type", ["group", "channel", "thread"])

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.webhook.normalise import MEDIA_LIMIT, NAME_LIMIT, TEXT_LIMIT, event_id_of, normalise, parse
+from producers.heard import parse_json as parse
+from producers.message_body import MEDIA_LIMIT, NAME_LIMIT, TEXT_LIMIT, event_id_of, normalise
 from shared.errors import Malformed
 from shared.mail import decode_inbound, encode_mail
 from shared.messages import Inbound

@@ -7,9 +7,10 @@ import re
 import pytest
 
 from shared.context.prompt import Home, Surroundings, context_prompt
-from shared.context.redact import PLATFORMS, Redaction
+from shared.context.redact import Redaction
 from shared.lane_key import Destination
 from shared.messages import Source
+from shared.platforms import HIDE_IDS
 from shared.session_key import SessionKey
 
 PHONE = "+4915112345678"
@@ -41,7 +42,7 @@ def test_C11_a_name_is_shown_and_the_id_is_not() -> None:
 @pytest.mark.parametrize("platform", ["discord", "slack"])
 def test_C13_where_mentions_need_it_the_id_stays(platform: str) -> None:
     assert '"U123"' in prompt_of(platform, user="U123")
-    assert platform not in PLATFORMS
+    assert platform not in HIDE_IDS
 
 
 def test_C14_without_redaction_ids_stay() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from shared import settings
 from shared.errors import ConfigurationError
+from shared.platforms.telegram import TelegramSettings
 from shared.redaction import FILE, open_redaction
 from tests.support.environment import load
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("nothing_set")
 def test_G1_the_word_false_disables_and_what_is_malformed_is_said_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours refuses to start on malformed values instead of going on with others than were written."""
     loaded = load(monkeypatch, TELEGRAM__TOKEN=TOKEN, TELEGRAM__ENABLED="false", WEBHOOK__SECRETS=SECRET)
-    assert loaded.telegram.enabled is False and loaded.connected == ("local", "webhook")
+    assert loaded.block(TelegramSettings).enabled is False and loaded.connected == ("local", "webhook")
     for name, value in (("TELEGRAM__EXTRA", "x"), ("TELEGRAM__SEND_TIMEOUT_SECONDS", "soon")):
         with monkeypatch.context() as patch, pytest.raises(ConfigurationError, match="KEYTURN_TELEGRAM__"):
             load(patch, **{name: value})
@@ -45,7 +46,7 @@ def test_G3_the_environment_wins_over_the_file_and_a_broken_file_is_no_silent_fa
     """There is one file, keyturn.toml, and no older form of it. A broken one is an error: others would be in force unseen."""
     (tmp_path / "keyturn.toml").write_text('partitions = 3\n[telegram]\nhome_channel = "-5"')
     loaded = load(monkeypatch, PARTITIONS="4")
-    assert (loaded.partitions, loaded.telegram.home_channel) == (4, "-5")
+    assert (loaded.partitions, loaded.block(TelegramSettings).home_channel) == (4, "-5")
     (tmp_path / "keyturn.toml").write_text("partitions = ")
     with pytest.raises(ConfigurationError, match=r"keyturn\.toml"):
         settings.load()

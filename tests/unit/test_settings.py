@@ -11,6 +11,8 @@ import pytest
 
 from shared import settings
 from shared.errors import ConfigurationError
+from shared.platforms.api import ApiSettings
+from shared.platforms.webhook import WebhookSettings
 from shared.settings import Settings
 
 CANARY = "canary-7f3a9c"
@@ -36,7 +38,9 @@ def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Load:
 def test_nothing_set_is_an_embedded_deployment_that_talks_to_nobody(load: Load) -> None:
     loaded = load()
     assert (loaded.durability, loaded.agent, loaded.database) == ("journal", "echo", "sqlite:///.keyturn/keyturn.db")
-    assert not loaded.allow_all_users and not loaded.webhook.secrets and not loaded.api.keys
+    assert (
+        not loaded.allow_all_users and not loaded.block(WebhookSettings).secrets and not loaded.block(ApiSettings).keys
+    )
     with pytest.raises(ConfigurationError, match="no Redis"):
         loaded.redis_urls()
 
@@ -79,7 +83,12 @@ def test_the_environment_wins_over_the_files(load: Load, tmp_path: Path) -> None
     (tmp_path / "keyturn.toml").write_text(f'partitions = 3\nagent = "a:b"\n[webhook]\nsecrets = ["{SECRET}"]')
     (tmp_path / ".env").write_text("KEYTURN_PARTITIONS=4\nKEYTURN_CONCURRENCY=5")
     loaded = load(KEYTURN_CONCURRENCY="6")
-    assert (loaded.agent, loaded.partitions, loaded.concurrency, len(loaded.webhook.secrets)) == ("a:b", 4, 6, 1)
+    assert (loaded.agent, loaded.partitions, loaded.concurrency, len(loaded.block(WebhookSettings).secrets)) == (
+        "a:b",
+        4,
+        6,
+        1,
+    )
 
 
 @pytest.mark.parametrize("written", ['["ann", "bob"]', "ann,bob", " ann , bob ,", '[ "ann","bob" ]'])
@@ -90,7 +99,7 @@ def test_a_list_is_json_or_separated_by_commas(load: Load, written: str) -> None
 @pytest.mark.parametrize("written", [f"{SECRET},{SECRET}", f'["{SECRET}", "{SECRET}"]'])
 def test_secrets_are_listed_the_same_way(load: Load, written: str) -> None:
     loaded = load(KEYTURN_WEBHOOK__SECRETS=written)
-    assert [secret.get_secret_value() for secret in loaded.webhook.secrets] == [SECRET, SECRET]
+    assert [secret.get_secret_value() for secret in loaded.block(WebhookSettings).secrets] == [SECRET, SECRET]
 
 
 @pytest.mark.parametrize(
@@ -207,6 +216,20 @@ def test_a_lease_of_three_heartbeats_will_do(load: Load) -> None:
     assert loaded.lease.total_seconds() == 3
 
 
+@pytest.mark.parametrize("platform", ["WEBHOOK", "API"])
+@pytest.mark.parametrize("name", ["ALLOWED_USERS", "REQUIRE_MENTION", "FREE_CHATS"])
+def test_a_setting_that_would_do_nothing_on_a_platform_is_refused_in_one_sentence(
+    load: Load, tmp_path: Path, platform: str, name: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"{platform}__{name} would do nothing: ") as caught:
+        load(**{f"KEYTURN_{platform}__{name}": CANARY})
+    assert CANARY not in str(caught.value) and ";" in str(caught.value)
+    os.environ.pop(f"KEYTURN_{platform}__{name}")
+    (tmp_path / "keyturn.toml").write_text(f'[{platform.lower()}]\n{name.lower()} = "{CANARY}"')
+    with pytest.raises(ConfigurationError, match=f"{platform}__{name} would do nothing: "):
+        load()
+
+
 def test_several_redis_servers_are_separated_by_commas(load: Load) -> None:
     urls = ("redis://a:1/0", "rediss://b:2/0")
     assert load(KEYTURN_REDIS_URL=" , ".join(urls)).redis_urls() == urls
@@ -223,7 +246,13 @@ def test_secrets_are_in_no_repr_and_no_log_line(load: Load, caplog: pytest.LogCa
         KEYTURN_API__KEYS=f"{CANARY},{CANARY}",
     )
     with caplog.at_level(logging.DEBUG):
-        logging.getLogger("test").info("%s %r", loaded, loaded.webhook)
-    shown = [repr(loaded), str(loaded), repr(loaded.webhook), repr(loaded.api), caplog.text]
+        logging.getLogger("test").info("%s %r", loaded, loaded.block(WebhookSettings))
+    shown = [
+        repr(loaded),
+        str(loaded),
+        repr(loaded.block(WebhookSettings)),
+        repr(loaded.block(ApiSettings)),
+        caplog.text,
+    ]
     assert all(CANARY not in text for text in shown)
     assert CANARY in loaded.redis_urls()[0] and CANARY in loaded.database

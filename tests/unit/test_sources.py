@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
+from producers.message_body import normalise as normalise_webhook
 from producers.telegram.normalise import Bot, normalise
-from producers.webhook.normalise import normalise as normalise_webhook
 from shared.codec import decode_source, encode_text
 from shared.context.compression import last_prompt_tokens
 from shared.context.history import window

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.messages import Media, Reply
+from shared.platforms.facts import Limit, utf16_units
+from shared.platforms.telegram import FACTS
 from workers.delivery.parts import in_parts
-from workers.delivery.split import Limit, split, utf16_units
-from workers.delivery.telegram import LIMIT
+from workers.delivery.split import split
 
+LIMIT = FACTS.text_limit or Limit(0)
 SMALL = Limit(60, utf16_units)
 _NUMBER = re.compile(r"[ \n]\((\d+)/(\d+)\)$")
 _FENCE = re.compile(r" {0,3}`{3,}")

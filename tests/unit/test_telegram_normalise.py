@@ -12,7 +12,8 @@ import telegram
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.telegram.normalise import Bot, Ignored, Migrated, chat_of, normalise
+from producers.heard import Heard, Ignored, Moved
+from producers.telegram.normalise import Bot, chat_of, normalise
 from shared.codec import message_id
 from shared.errors import Malformed
 from shared.mail import decode_inbound, encode_mail
@@ -28,13 +29,13 @@ def payload(name: str) -> dict[str, Any]:
     return update
 
 
-def expected(name: str) -> Inbound | Ignored | Migrated:
+def expected(name: str) -> Heard:
     [path] = PAYLOADS.glob(f"{name}.*.json")
     fields = orjson.loads(path.read_bytes())
     if path.name == f"{name}.ignored.json":
         return Ignored(**fields)
     if path.name == f"{name}.migrated.json":
-        return Migrated(**fields)
+        return Moved(**fields)
     return decode_inbound(orjson.dumps({"v": 1, "inbound": fields}))
 
 

@@ -6,7 +6,8 @@ import pytest
 from pydantic import SecretStr
 
 from shared.errors import ConfigurationError
-from shared.settings import Settings, Telegram
+from shared.platforms.telegram import TelegramSettings
+from shared.settings import Settings
 from tests.support import environment
 
 CANARY = "canary-7f3a9c"
@@ -21,17 +22,17 @@ def load(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:
 
 
 def test_without_a_token_there_is_no_bot(monkeypatch: pytest.MonkeyPatch) -> None:
-    block = load(monkeypatch).telegram
-    assert (block.on, block.polls, block.require_mention, block.allowed_users) == (False, False, True, ())
+    block = load(monkeypatch).block(TelegramSettings)
+    assert (block.on, block.listens, block.require_mention, block.allowed_users) == (False, False, True, ())
 
 
 def test_a_token_alone_polls_and_a_secret_makes_it_a_webhook(monkeypatch: pytest.MonkeyPatch) -> None:
-    block = load(monkeypatch, TOKEN=TOKEN, ALLOWED_USERS="11,12").telegram
-    assert (block.on, block.polls, block.allowed_users) == (True, True, ("11", "12"))
-    block = load(monkeypatch, WEBHOOK_SECRET="old,new").telegram
-    assert (block.on, block.polls, len(block.webhook_secret)) == (True, False, 2)
-    block = load(monkeypatch, ENABLED="false").telegram
-    assert (block.on, block.polls) == (False, False)
+    block = load(monkeypatch, TOKEN=TOKEN, ALLOWED_USERS="11,12").block(TelegramSettings)
+    assert (block.on, block.listens, block.allowed_users) == (True, True, ("11", "12"))
+    block = load(monkeypatch, WEBHOOK_SECRET="old,new").block(TelegramSettings)
+    assert (block.on, block.listens, len(block.webhook_secret)) == (True, False, 2)
+    block = load(monkeypatch, ENABLED="false").block(TelegramSettings)
+    assert (block.on, block.listens) == (False, False)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_what_cannot_work_is_refused_and_not_repeated(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], complaint: str | None
 ) -> None:
     if complaint is None:
-        assert load(monkeypatch, **variables).telegram.on
+        assert load(monkeypatch, **variables).block(TelegramSettings).on
         return
     with pytest.raises(ConfigurationError, match=complaint) as caught:
         load(monkeypatch, **variables)
@@ -61,7 +62,7 @@ def test_what_cannot_work_is_refused_and_not_repeated(
 
 
 def test_the_token_and_the_secret_are_in_no_repr_and_known_to_the_log() -> None:
-    block = Telegram(token=SecretStr(TOKEN), webhook_secret=(SecretStr("hook-" + CANARY),))
+    block = TelegramSettings(token=SecretStr(TOKEN), webhook_secret=(SecretStr("hook-" + CANARY),))
     loaded = Settings(_env_file=None, telegram=block)  # type: ignore[call-arg]
     assert CANARY not in repr(loaded) + str(loaded) + repr(block)
     assert {CANARY, "hook-" + CANARY} <= set(loaded.secret_values())

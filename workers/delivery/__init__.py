@@ -1,46 +1,25 @@
-"""Delivery: one Sender per platform."""
+"""Delivery: one Sender per platform, opened where the settings allow it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from enum import Enum
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from importlib import import_module
 
-from shared.messages import Part, Receipt
 from shared.pipeline import Pipeline
+from shared.platforms import PLATFORMS
+from workers.delivery.sender import Sender
 
-
-class Idempotency(Enum):
-    """What happens when the same part is sent twice."""
-
-    NATIVE = "native"  # the platform recognises the key: sending again is safe
-    NONE = "none"  # the chat sees it twice
-
-
-class Sender(Protocol):
-    idempotency: Idempotency
-
-    async def send(self, part: Part) -> Receipt:
-        """Send once and return the receipt; raise RateLimited, Ambiguous, Transient or Undeliverable."""
+OpenSender = Callable[[Pipeline], AbstractAsyncContextManager[Sender | None]]
 
 
 @asynccontextmanager
 async def open_senders(pipe: Pipeline) -> AsyncIterator[Mapping[str, Sender]]:
-    """The senders that the settings allow, by platform."""
-    from workers.delivery.followed import FollowedSender
-
-    followed = FollowedSender(pipe.servers)
-    senders: dict[str, Sender] = {"local": followed, "api": followed, "webhook": followed}
-    at_once = pipe.settings.delivery_concurrency
+    """The senders that the settings allow, by platform: `open_sender` of each `workers/delivery/<name>.py`."""
+    senders: dict[str, Sender] = {}
     async with AsyncExitStack() as stack:
-        if pipe.settings.webhook.callback_url:
-            from workers.delivery.webhook import open_sender as open_webhook
-
-            senders["webhook"] = await stack.enter_async_context(open_webhook(pipe.settings.webhook, at_once))
-        if pipe.settings.telegram.on:
-            from workers.delivery.telegram import open_sender as open_telegram
-
-            telegram = open_telegram(pipe.settings.telegram, at_once)
-            senders["telegram"] = await stack.enter_async_context(telegram)
+        for name in PLATFORMS:
+            open_sender: OpenSender = import_module(f"workers.delivery.{name}").open_sender
+            if (sender := await stack.enter_async_context(open_sender(pipe))) is not None:
+                senders[name] = sender
         yield senders

@@ -9,25 +9,28 @@ A database that is away is no crash: the worker waits for it with the receipt in
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import TypeVar
 
 from shared import log, metrics
+from shared.backoff import backoff
 from shared.codec import message_id
-from shared.errors import Ambiguous, RateLimited, Transient, Unavailable, Undeliverable
+from shared.errors import Ambiguous, Denied, RateLimited, Transient, Unavailable, Undeliverable
 from shared.failpoints import reach
 from shared.lane import Lease
 from shared.messages import Part, Receipt
 from shared.pipeline import Pipeline
+from shared.platforms.facts import Idempotency
 from shared.settings import Settings
 from shared.stages import correlate, stage
 from shared.value import value
-from workers.delivery import Idempotency, Sender
+from workers.delivery.sender import Sender
 
 AT_ONCE = 50  # parts that are acknowledged together
 RETRY_SECONDS = 0.5  # between tries while the database is away
+REFUSED_WAIT = timedelta(minutes=1)  # while a platform refuses our credentials: somebody has to change them
+BACKOFF_SPREAD = 0.2
 Answer = TypeVar("Answer")
 
 
@@ -146,9 +149,15 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
     except Undeliverable as error:
         await outgoing.bury(part, "refused", str(error))
         return None
+    except Denied as error:
+        log.get().error("the platform refuses our credentials: replies wait", platform=platform, reason=str(error))
+        await outgoing.failed(part, str(error), asked_to_wait=True)
+        return REFUSED_WAIT
     except RateLimited as error:
         await outgoing.failed(part, str(error), asked_to_wait=True)
-        return max(error.retry_after, _backoff(part.counted, settings))  # a platform may say "wait 0 s" for ever
+        return max(
+            error.retry_after, backoff(settings, part.counted + 1, spread=BACKOFF_SPREAD)
+        )  # a platform may say "wait 0 s" for ever
     except Transient as error:
         if isinstance(error, Ambiguous):
             await outgoing.ambiguous(part)
@@ -160,7 +169,7 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
             return None
         await outgoing.failed(part, str(error))
         log.get().warning("send failed", platform=platform, part=part.idempotency_key, error=str(error))
-        return _backoff(part.counted, settings)
+        return backoff(settings, part.counted + 1, spread=BACKOFF_SPREAD)
     reach("deliver.before_sent")
     await outgoing.sent(part, receipt)
     reach("deliver.after_sent")
@@ -171,8 +180,3 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
 
 def _may_repeat(sender: Sender, settings: Settings) -> bool:
     return sender.idempotency is Idempotency.NATIVE or settings.resend_ambiguous
-
-
-def _backoff(attempts: int, settings: Settings) -> timedelta:
-    seconds = min(settings.backoff_seconds * 2 ** min(attempts, 20), settings.backoff_max_seconds)
-    return timedelta(seconds=seconds * random.uniform(0.8, 1.2))

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shared.messages import Reply
-from workers.delivery import telegram
-from workers.delivery.split import Limit, split
-
-LIMITS: dict[str, Limit] = {telegram.PLATFORM: telegram.LIMIT}  # platforms without one take a reply as it is
+from shared.platforms import facts_of
+from shared.platforms.facts import Limit
+from workers.delivery.split import split
 
 
 def in_parts(platform: str, replies: Sequence[Reply]) -> tuple[Reply, ...]:
     """The replies as they will be sent. Decided once, in the commit: what was sent of it is then known part by part."""
-    limit = LIMITS.get(platform)
+    limit = facts_of(platform).text_limit
     return tuple(replies) if limit is None else tuple(part for reply in replies for part in _parts(reply, limit))
 
 

@@ -9,23 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from shared.platforms.facts import Limit
 from shared.value import value
 
 _FENCE = re.compile(r" {0,3}(`{3,})[ \t]*([^\s`]{0,32})[^`\n]*")
 _CUTS = ("\n\n", "\n", " ")
-
-
-@value
-class Limit:
-    """How much text a platform takes in one message, and how it counts: no character as less than one."""
-
-    units: int
-    measure: Callable[[str], int] = len
-
-
-def utf16_units(text: str) -> int:
-    """A character beyond the first 65,536 counts as two."""
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def split(text: str, limit: Limit) -> list[str]:

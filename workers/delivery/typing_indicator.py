@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
 
 from shared.agent.turn import Result, Turn
 from shared.messages import Source
+from shared.platforms import PLATFORMS
 from workers.agents.contract import Agent
-from workers.delivery import Sender
+from workers.delivery.sender import Sender, ShowsTyping
 
 FIRST_AFTER_SECONDS = 0.3  # an answer that takes no longer needs no announcement
-EVERY_SECONDS = 4.0  # Telegram's lasts five
-
-
-@runtime_checkable
-class ShowsTyping(Protocol):
-    async def typing(self, source: Source) -> None:
-        """Show it for some seconds. Never fails, never takes long."""
 
 
 class TypingAgent:
@@ -26,22 +19,26 @@ class TypingAgent:
 
     def __init__(self, agent: Agent, senders: Mapping[str, Sender]) -> None:
         self._agent = agent
-        self._shows = {name: sender for name, sender in senders.items() if isinstance(sender, ShowsTyping)}
+        self._shows = {
+            name: (sender, seconds)
+            for name, sender in senders.items()
+            if isinstance(sender, ShowsTyping) and (seconds := PLATFORMS[name].typing_seconds) is not None
+        }
 
     async def run(self, turn: Turn) -> Result:
         source = turn.mail[-1].source
-        sender = self._shows.get(source.platform)
-        if sender is None:
+        shows = self._shows.get(source.platform)
+        if shows is None:
             return await self._agent.run(turn)
-        showing = asyncio.create_task(_show(sender, source))
+        showing = asyncio.create_task(_show(*shows, source))
         try:
             return await self._agent.run(turn)
         finally:
             showing.cancel()
 
 
-async def _show(sender: ShowsTyping, source: Source) -> None:
+async def _show(sender: ShowsTyping, every_seconds: float, source: Source) -> None:
     await asyncio.sleep(FIRST_AFTER_SECONDS)
     while True:
         await sender.typing(source)
-        await asyncio.sleep(EVERY_SECONDS)
+        await asyncio.sleep(every_seconds)

@@ -12,8 +12,9 @@ from shared.value import value
 from workers.agents.contract import Agent, Punctual, asks, resolve, wants_context
 from workers.agents.isolated import Apart
 from workers.commands.custom import custom
-from workers.delivery import Sender, open_senders
+from workers.delivery import open_senders
 from workers.delivery.deliver import Courier
+from workers.delivery.sender import Sender
 from workers.delivery.typing_indicator import TypingAgent
 from workers.side.budget import Budgets
 from workers.side.context import Briefing

@@ -16,7 +16,7 @@ from shared.context.runtime import with_runtime
 from shared.messages import Inbound, Session, Source
 from shared.redaction import open_redaction
 from shared.session_key import SessionKey
-from shared.settings import Platform, Settings
+from shared.settings import Settings
 from shared.store import Store
 from shared.value import value
 
@@ -58,11 +58,11 @@ async def homes(settings: Settings, store: Store) -> tuple[Home, ...]:
     kept = await store.facts.of(HOMES)
     found = []
     for platform in settings.connected:
-        block = getattr(settings, platform, None)
+        block = settings.platform(platform)
         if platform in kept:
             home = orjson.loads(kept[platform])
             found.append(Home(platform, home["chat"], home.get("name")))
-        elif isinstance(block, Platform) and block.home_channel:
+        elif block is not None and block.home_channel:
             found.append(Home(platform, block.home_channel))
     return tuple(found)
 

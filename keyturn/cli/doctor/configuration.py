@@ -10,21 +10,19 @@ from pathlib import Path
 from keyturn.cli.deployment import sqlite_file
 from keyturn.cli.doctor.exposure import check_exposure
 from keyturn.cli.doctor.finding import Finding, fail, ok, version_tuple, warn
-from shared import signing
 from shared.embedded import running
 from shared.errors import ConfigurationError
 from shared.settings import Settings
 
 RQ_FROM, RQ_BEFORE = (2, 12), (3,)
 DISK_FAIL_BYTES, DISK_WARN_BYTES = 100 * 2**20, 2**30
-API_KEY_CHARACTERS = 16
 
 
 def check_configuration(settings: Settings) -> Iterator[Finding]:
     yield rq_version(version("rq"))
     yield _agent(settings)
-    yield from _webhook(settings)
-    yield from _api(settings)
+    for block in settings.blocks:
+        yield from block.findings()
     yield from check_exposure(settings)
     places = {settings.data_dir}
     if (file := sqlite_file(settings)) is not None:
@@ -65,32 +63,3 @@ def _agent(settings: Settings) -> Finding:
     except ConfigurationError as error:
         return fail("agent", str(error), fix)
     return ok("agent", settings.agent if here is None else f"{settings.agent}, running here (pid {here.pid})")
-
-
-def _webhook(settings: Settings) -> Iterator[Finding]:
-    webhook = settings.webhook
-    if not webhook.secrets:
-        if webhook.callback_url:
-            fix = "set KEYTURN_WEBHOOK__SECRETS: the first of them signs the callbacks"
-            yield fail("webhook", "a callback URL without a secret to sign with", fix)
-        else:
-            yield ok("webhook", "not configured")
-        return
-    try:
-        for secret in webhook.secrets:
-            signing.decode_secret(secret)
-    except ConfigurationError as error:
-        yield fail("webhook", str(error), 'make one: echo "whsec_$(head -c 32 /dev/urandom | base64)"')
-        return
-    yield ok("webhook", f"{len(webhook.secrets)} valid secrets" if len(webhook.secrets) > 1 else "1 valid secret")
-    if webhook.callback_url and not webhook.callback_url.startswith(("https://", "http://")):
-        yield fail("callback", "the callback URL is not http(s)", "correct KEYTURN_WEBHOOK__CALLBACK_URL")
-
-
-def _api(settings: Settings) -> Iterator[Finding]:
-    short = sum(len(key.get_secret_value()) < API_KEY_CHARACTERS for key in settings.api.keys)
-    if short:
-        fix = f"use at least {API_KEY_CHARACTERS} random characters in KEYTURN_API__KEYS"
-        yield warn("api keys", f"{short} of {len(settings.api.keys)} can be guessed", fix)
-    elif settings.api.keys:
-        yield ok("api keys", f"{len(settings.api.keys)} set")

@@ -20,9 +20,10 @@ def check_exposure(settings: Settings) -> Iterator[Finding]:
     for url in map(str.strip, urls):
         if url.startswith("redis://") and not is_here(url):
             yield warn(f"redis {redacted(url)}", "everything travels in the clear", "use rediss:// (TLS)")
-    callback = settings.webhook.callback_url or ""
-    if callback.startswith("http://") and not is_here(callback):
-        yield warn("callback", "replies travel in the clear", "use an https:// address")
+    for block in settings.blocks:
+        for name, url in block.addresses.items():
+            if url.startswith("http://") and not is_here(url):
+                yield warn(name, "what is sent there travels in the clear", "use an https:// address")
 
 
 def readable_files(paths: Iterable[Path]) -> Iterator[Finding]:

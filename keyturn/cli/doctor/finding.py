@@ -1,38 +1,12 @@
-"""What a check found, and what to do about it."""
+"""Words for what a check found: addresses and errors without secrets, versions as numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import StrEnum
 from urllib.parse import unquote
 
-from shared.value import value
+from shared.finding import Finding, Level, fail, ok, warn
 
-
-class Level(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@value
-class Finding:
-    check: str
-    level: Level
-    detail: str
-    fix: str = ""
-
-
-def ok(check: str, detail: str) -> Finding:
-    return Finding(check, Level.OK, detail)
-
-
-def warn(check: str, detail: str, fix: str) -> Finding:
-    return Finding(check, Level.WARN, detail, fix)
-
-
-def fail(check: str, detail: str, fix: str) -> Finding:
-    return Finding(check, Level.FAIL, detail, fix)
+__all__ = ["Finding", "Level", "fail", "ok", "redacted", "said", "version_tuple", "warn"]
 
 
 def redacted(url: str) -> str:
@@ -55,6 +29,3 @@ def said(error: BaseException, url: str) -> str:
 
 def version_tuple(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())
-
-
-Facts = Mapping[str, object]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import redis
 
-from keyturn.cli.doctor.finding import Facts, Finding, fail, ok, redacted, said, version_tuple, warn
+from keyturn.cli.doctor.finding import Finding, fail, ok, redacted, said, version_tuple, warn
 from shared.lane.rq_names import SUSPENDED
 from shared.redis_servers import Server
 from shared.settings import Settings
@@ -17,6 +17,7 @@ from shared.settings import Settings
 ANSWER_SECONDS = 5.0
 OLDEST = (6, 2)  # LMOVE and BLMOVE
 CLOCK_WARN_SECONDS, CLOCK_FAIL_SECONDS = 2.0, 60.0
+ServerInfo = Mapping[str, object]  # what INFO says
 
 
 async def check_server(server: Server, settings: Settings) -> tuple[bool, list[Finding]]:
@@ -40,7 +41,7 @@ async def check_server(server: Server, settings: Settings) -> tuple[bool, list[F
     return True, found
 
 
-def server_findings(place: str, info: Facts, durability: str) -> Iterator[Finding]:
+def server_findings(place: str, info: ServerInfo, durability: str) -> Iterator[Finding]:
     """What a server's own INFO says about it."""
     name = f"redis {place}"
     version = str(info.get("redis_version", "0"))
@@ -64,7 +65,7 @@ def clock(place: str, away_seconds: float) -> Finding:
     return warn(name, detail, fix) if abs(away_seconds) > CLOCK_WARN_SECONDS else ok(name, detail)
 
 
-def _append_only(name: str, info: Facts, durability: str) -> Finding:
+def _append_only(name: str, info: ServerInfo, durability: str) -> Finding:
     fix = "CONFIG SET appendonly yes, and the same in its configuration file"
     if info.get("aof_enabled"):
         if info.get("aof_last_write_status", "ok") != "ok":
@@ -75,7 +76,7 @@ def _append_only(name: str, info: Facts, durability: str) -> Finding:
     return warn(name, "appendonly is off: after a restart everything comes back from the journal, slowly", fix)
 
 
-def _eviction(name: str, info: Facts) -> Finding:
+def _eviction(name: str, info: ServerInfo) -> Finding:
     policy = info.get("maxmemory_policy", "unknown")
     if policy == "noeviction":
         return ok(name, "maxmemory-policy is noeviction")
@@ -84,7 +85,7 @@ def _eviction(name: str, info: Facts) -> Finding:
     return fail(name, detail, fix) if info.get("maxmemory") else warn(name, f"{detail} once maxmemory is set", fix)
 
 
-def _version(info: Facts) -> str:
+def _version(info: ServerInfo) -> str:
     if "valkey_version" in info:
         return f"Valkey {info['valkey_version']}"
     return f"{info.get('redis_version', 'unknown')}"

@@ -1,4 +1,4 @@
-"""Values that settings are written in."""
+"""Values that settings are written in. Apart from the settings, because the platforms' own settings use them too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import orjson
 from pydantic import BeforeValidator, SecretStr
 from pydantic_settings import NoDecode
+
+EVERYBODY = "*"  # in a list of users: all of them
 
 
 def _listed(value: Any) -> Any:

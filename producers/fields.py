@@ -1,4 +1,4 @@
-"""Reading Telegram's JSON: each function gives the kind of value it names, or Malformed says which field is something else."""
+"""Reading a platform's JSON: each function gives the kind of value it names, or Malformed says which field is something else."""
 
 from __future__ import annotations
 

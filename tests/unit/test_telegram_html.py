@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.telegram_html import parse_html, units
-from workers.delivery.markup import ENTITY_LIMIT, render
+from workers.delivery.telegram_html import ENTITY_LIMIT, render
 
 
 @pytest.mark.parametrize(

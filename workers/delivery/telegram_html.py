@@ -1,7 +1,7 @@
-"""Markdown as models write it, rendered as the little HTML that chat platforms take.
+"""Markdown as models write it, rendered as the little HTML that Telegram takes.
 
 Safe by construction: all text is escaped, tags are only ours and always nested, and only http(s) links become links. What is
-no valid Markdown stays as it was written, and what exceeds the number of entities that a platform takes is shown without
+no valid Markdown stays as it was written, and what exceeds the number of entities that Telegram takes is shown without
 form. The visible text is never longer than the source.
 """
 

@@ -1,0 +1,81 @@
+"""Step 1 for every platform that tells us by webhook: check → parse → normalise → admit → settle.
+
+A 2xx means that everything in the request is settled: anything else brings it again, and what was accepted before ends as a
+duplicate. After a crash at any point no 2xx was sent, so nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from producers.heard import Event
+from producers.server import http
+from producers.settling import Settled, Settler, Understanding
+from shared.errors import Denied, Malformed
+from shared.pipeline import Pipeline
+from shared.platforms import PLATFORMS
+
+Head = TypeVar("Head")
+
+
+class Receiver(Understanding, Protocol[Head]):
+    """What a platform writes to be told by webhook. `Head` is all that it needs of a request beside the body."""
+
+    body_is_signed: bool  # who sends is known only when the body was read: then it is read under stricter limits
+    records_malformed: bool = (
+        True  # False: the caller reads our answer, so what cannot be understood is refused with 422
+    )
+
+    def check_head(self, request: Request) -> Head:
+        """Denied unless the head can be that of a request of the platform's. Asked before the body is read."""
+
+    def check_body(self, head: Head, body: bytes) -> None:
+        """Denied unless the body, byte for byte, is what the platform signed."""
+        assert not self.body_is_signed
+
+    async def parse(self, head: Head, body: bytes) -> Sequence[Event] | Response:
+        """The events in a request, in order; or the answer to a handshake. Malformed for what cannot be read at all."""
+
+    def answer(self, settled: Sequence[Settled]) -> Response:
+        """What the platform hears when every event of its request is settled."""
+
+
+class Reception(Generic[Head]):
+    """The route of one receiver."""
+
+    def __init__(self, pipe: Pipeline, receiver: Receiver[Head]) -> None:
+        redelivers = PLATFORMS[receiver.name].redelivers
+        self._settings = pipe.settings
+        self._receiver = receiver
+        self._settler = Settler(
+            pipe, receiver, sets_aside_when_full=not redelivers, records_malformed=receiver.records_malformed
+        )
+
+    async def receive(self, request: Request) -> Response:
+        """Answer a request. Raises what http.py turns into 401, 413, 429 and 503."""
+        receiver = self._receiver
+        head = receiver.check_head(request)
+        read = http.read_unverified_body if receiver.body_is_signed else http.read_body
+        body = await read(request, self._settings)
+        receiver.check_body(head, body)
+        try:
+            events = await receiver.parse(head, body)
+        except Malformed as error:
+            if not receiver.records_malformed:
+                raise
+            return receiver.answer([await self._settler.record("", body, str(error))])
+        if isinstance(events, Response):
+            return events
+        return receiver.answer([await self._settler.settle(event) for event in events])
+
+
+def only_header(request: Request, name: str) -> str:
+    """A header that must be there once: of two, nobody could say which one was meant. Denied otherwise."""
+    values = request.headers.getlist(name)
+    if len(values) != 1:
+        raise Denied(name)
+    return values[0]

@@ -1,0 +1,35 @@
+"""What a check of the deployment found, and what to do about it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from shared.value import value
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@value
+class Finding:
+    """One line of `keyturn doctor`. It holds no secret."""
+
+    check: str
+    level: Level
+    detail: str
+    fix: str = ""
+
+
+def ok(check: str, detail: str) -> Finding:
+    return Finding(check, Level.OK, detail)
+
+
+def warn(check: str, detail: str, fix: str) -> Finding:
+    return Finding(check, Level.WARN, detail, fix)
+
+
+def fail(check: str, detail: str, fix: str) -> Finding:
+    return Finding(check, Level.FAIL, detail, fix)

@@ -1,0 +1,85 @@
+"""What Keyturn knows of a platform before it talks to it: the facts that both halves of the pipeline need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from shared.platforms.settings import PlatformSettings
+from shared.value import value
+
+
+class Idempotency(Enum):
+    """What happens when the same part is sent twice."""
+
+    NATIVE = "native"  # the platform recognises the key: sending again is safe
+    NONE = "none"  # the chat sees it twice
+
+
+class Markup(Enum):
+    """What a reply's Markdown, as models write it, is turned into."""
+
+    MARKDOWN = "Markdown"  # nothing: the reader takes it as it is
+    HTML = "HTML"
+    PLAIN = "plain text"
+
+
+@value
+class Limit:
+    """How much text a platform takes in one message, and how it counts: no character as less than one."""
+
+    units: int
+    measure: Callable[[str], int] = len
+
+
+def utf16_units(text: str) -> int:
+    """Characters beyond the first 65,536 count as two."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def utf8_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+@value
+class MediaLimits:
+    """The largest file that can be fetched from a platform and sent to it, in bytes."""
+
+    fetched: int
+    sent: int
+
+
+@value
+class Facts:
+    """One platform. Everything that names platforms is derived from these: routes, listeners, senders, settings, metrics,
+    prompts, redaction, checks and help texts."""
+
+    name: str  # in session keys, settings and folders: a lower-case word
+    title: str  # as people write it
+    settings: type[PlatformSettings] | None = None  # its block of settings; None: always on, nothing to set
+
+    # Receiving
+    receives: bool = False  # producers/<name>/receive.py mounts HTTP routes
+    listens: bool = False  # producers/<name>/listen.py holds a connection of its own
+    redelivers: bool = False  # a message that was not taken comes again
+    trusts_sender: bool = (
+        False  # a program of the operator's sends: its key is the permission, and it makes up the user ids
+    )
+    users_are_admins: bool = False  # whoever can write here owns the machine
+
+    # Sending
+    text_limit: Limit | None = None  # None: a reply is sent as it is, in one part
+    markup: Markup = Markup.MARKDOWN
+    typing_seconds: float | None = (
+        None  # how often the sign that an answer is coming must be renewed; None: there is none
+    )
+    idempotency: Idempotency = Idempotency.NONE
+    can_edit: bool = False  # a message of ours can be changed after it was sent
+    can_thread: bool = False  # a chat has threads or topics that replies can go to
+    media: MediaLimits | None = None  # None: files travel as addresses only
+
+    # Words
+    hides_ids: bool = False  # nobody needs a user's id to mention them, so REDACT_PII hides it
+    prompt_note: str = ""  # what an agent should know of it
+    prompt_place: str = ""  # where the agent is, in words, where chats there have no names
+    answer_goes: str = "goes to this chat"

@@ -1,0 +1,79 @@
+"""What the settings of every platform have in common. Each platform's own block stands in its file here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from shared.finding import Finding
+from shared.setting_values import Names
+
+
+class PlatformSettings(BaseModel):
+    """A platform's block. A setting that would do nothing on a platform is refused there, with the reason."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+    PREFIX: ClassVar[str] = ""
+    """How the block's settings are called in messages, such as `WEBHOOK`."""
+    REFUSED: ClassVar[Mapping[str, str]] = {}
+    """Settings that other platforms have and that would do nothing here, each with the reason."""
+
+    enabled: bool | None = None
+    """Unset: on when its secrets are there. True without them: the process refuses to start."""
+    admin_users: Names = ()
+    """Platform user ids that may give every command here."""
+    home_channel: str | None = None
+    """Where messages go that answer nobody, such as scheduled ones."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _does_something(cls, values: Any) -> Any:
+        for name, reason in cls.REFUSED.items():
+            if isinstance(values, dict) and name in values:
+                raise ValueError(f"{cls.PREFIX}__{name.upper()} would do nothing: {reason}; take it out")
+        return values
+
+    @property
+    def on(self) -> bool:
+        """Whether messages are taken from the platform and sent to it."""
+        return self.enabled is not False
+
+    @property
+    def listens(self) -> bool:
+        """Whether somebody has to run `keyturn listen` for it; `keyturn up` does."""
+        return False
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """The addresses that its messages and secrets travel to, by what `keyturn doctor` calls them."""
+        return {}
+
+    def check(self) -> None:
+        """ConfigurationError for what can never work, beyond what is looked at when settings are read."""
+
+    def findings(self) -> Iterator[Finding]:
+        """What `keyturn doctor` says of the block."""
+        yield from ()
+
+
+class ChatSettings(PlatformSettings):
+    """The block of a platform where people write, known by ids that they cannot choose."""
+
+    allowed_users: Names = ()
+    """Platform user ids that may talk to the bot here."""
+    require_mention: bool = True
+    """In groups, only messages that name the bot are answered."""
+    free_chats: Names = ()
+    """Ids of groups where messages are answered that do not name the bot."""
+
+
+_KEY_PERMITS = "whoever holds its key may talk for any user"
+_ALWAYS_MEANT = "every message that is brought is meant for the bot"
+REFUSED_OF_PROGRAMS: Mapping[str, str] = {
+    "allowed_users": _KEY_PERMITS,
+    "require_mention": _ALWAYS_MEANT,
+    "free_chats": _ALWAYS_MEANT,
+}

@@ -1,0 +1,89 @@
+"""Following a session: its reply parts, old and new, as they are written down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import orjson
+import redis
+import redis.asyncio as aioredis
+from redis.asyncio.client import PubSub
+
+from shared import keys
+from shared.errors import Unavailable
+from shared.pipeline import Pipeline
+from shared.redis_servers import Server
+
+KEEP_ALIVE_SECONDS = 15.0
+RETRY_SECONDS = 1.0  # between looks while a store is away
+CONNECT_SECONDS = 5.0
+_SHOWN = ("in_reply_to", "part", "parts", "text", "media")
+
+
+async def replies(pipe: Pipeline, session_key: str, after: int) -> AsyncGenerator[dict[str, Any] | None]:
+    """The reply parts of a session, old and new, in order. None now and then, so that a reader sees the line is alive.
+
+    Goes on by itself when Redis or the database comes back. Close it: it holds a connection of its own.
+    """
+    async with Bell(pipe.servers.of_key(session_key), keys.events(session_key)) as bell:
+        while True:
+            try:
+                rows = await pipe.store.outbox.of_session(session_key, after=after)
+            except Unavailable:
+                yield None
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            for row in rows:
+                after = row["id"]
+                payload = orjson.loads(row["payload"])
+                yield {"id": row["id"], "turn_id": row["turn_id"], **{name: payload[name] for name in _SHOWN}}
+            if not rows and not await bell.rings():
+                yield None
+
+
+class Bell:
+    """Rings when a channel does. While Redis is away it stays silent, and it listens again by itself."""
+
+    def __init__(self, server: Server, channel: str) -> None:
+        self._server = server
+        self._channel = channel
+        self._client: aioredis.Redis | None = None
+        self._listening: PubSub | None = None
+
+    async def __aenter__(self) -> Bell:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._hang_up()
+
+    async def rings(self) -> bool:
+        """True when it rang. False after a while, and as soon as it begins to listen: look again then."""
+        try:
+            if self._listening is None:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await self._listen()
+            assert self._listening is not None
+            heard: Any = await self._listening.get_message(timeout=KEEP_ALIVE_SECONDS)
+            if heard is None:  # nobody rang, or the connection is dead: find out
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await self._listening.ping()
+                    heard = await self._listening.get_message(timeout=None)
+        except (redis.RedisError, OSError, TimeoutError):
+            await self._hang_up()
+            await asyncio.sleep(RETRY_SECONDS)
+            return False
+        return heard is not None and heard["type"] == "message"
+
+    async def _listen(self) -> None:
+        self._client = self._server.connect()
+        self._listening = self._client.pubsub()
+        await self._listening.subscribe(self._channel)
+
+    async def _hang_up(self) -> None:
+        listening, client, self._listening, self._client = self._listening, self._client, None, None
+        if listening is not None:
+            await listening.aclose()  # type: ignore[no-untyped-call]
+        if client is not None:
+            await client.aclose()

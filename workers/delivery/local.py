@@ -1,0 +1,7 @@
+"""Replies in a terminal: it follows its session."""
+
+from __future__ import annotations
+
+from workers.delivery.followed import open_followed as open_sender
+
+__all__ = ["open_sender"]
