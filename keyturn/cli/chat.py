@@ -89,9 +89,9 @@ class Conversation:
                 await self._tell_of_delay()
                 continue
             self._delay_is_told = False
-            print(show.plain(reply["text"], lines=True), flush=True)
-            if reply["part"] == reply["parts"]:
-                self._printed.add(reply["turn_id"])
+            print(show.plain(reply.text, lines=True), flush=True)
+            if reply.part == reply.parts:
+                self._printed.add(reply.turn_id)
                 self._news.set()
 
     async def _tell_of_delay(self) -> None:

@@ -24,7 +24,7 @@ async def follow_replies(pipe: Pipeline, session_key: str, after: int) -> AsyncG
             if reply is None:
                 yield b": alive\n\n"
             else:
-                yield b"id: %d\nevent: reply\ndata: %s\n\n" % (reply["id"], orjson.dumps(reply))
+                yield b"id: %d\nevent: reply\ndata: %s\n\n" % (reply.id, orjson.dumps(reply))
 
 
 class EventStream(StreamingResponse):

@@ -12,17 +12,33 @@ import redis.asyncio as aioredis
 from redis.asyncio.client import PubSub
 
 from shared import keys
+from shared.codec import decode_media
 from shared.errors import Unavailable
+from shared.messages import Media
 from shared.pipeline import Pipeline
 from shared.redis_servers import Server
+from shared.store.database import Row
+from shared.value import value
 
 KEEP_ALIVE_SECONDS = 15.0
 RETRY_SECONDS = 1.0  # between looks while a store is away
 CONNECT_SECONDS = 5.0
-_SHOWN = ("in_reply_to", "part", "parts", "text", "media")
 
 
-async def replies(pipe: Pipeline, session_key: str, after: int) -> AsyncGenerator[dict[str, Any] | None]:
+@value
+class ReplyPart:
+    """One part of a reply, as its reader sees it."""
+
+    id: int  # grows from part to part: a reader that was away goes on after the last one it has
+    turn_id: str
+    in_reply_to: tuple[str, ...]
+    part: int
+    parts: int
+    text: str
+    media: tuple[Media, ...]
+
+
+async def replies(pipe: Pipeline, session_key: str, after: int) -> AsyncGenerator[ReplyPart | None]:
     """The reply parts of a session, old and new, in order. None now and then, so that a reader sees the line is alive.
 
     Goes on by itself when Redis or the database comes back. Close it: it holds a connection of its own.
@@ -37,10 +53,22 @@ async def replies(pipe: Pipeline, session_key: str, after: int) -> AsyncGenerato
                 continue
             for row in rows:
                 after = row["id"]
-                payload = orjson.loads(row["payload"])
-                yield {"id": row["id"], "turn_id": row["turn_id"], **{name: payload[name] for name in _SHOWN}}
+                yield _part(row)
             if not rows and not await bell.rings():
                 yield None
+
+
+def _part(row: Row) -> ReplyPart:
+    payload = orjson.loads(row["payload"])
+    return ReplyPart(
+        id=row["id"],
+        turn_id=row["turn_id"],
+        in_reply_to=tuple(payload["in_reply_to"]),
+        part=payload["part"],
+        parts=payload["parts"],
+        text=payload["text"],
+        media=decode_media(payload["media"]),
+    )
 
 
 class Bell:

@@ -181,7 +181,7 @@ async def test_a_follower_hears_a_part_that_was_numbered_before_another_and_comm
     async def follow_three(pipe: Pipeline) -> None:
         async with aclosing(follow.replies(pipe, key_of(), 0)) as source:
             async for reply in source:
-                heard.extend([reply["id"]] if reply is not None else [])
+                heard.extend([reply.id] if reply is not None else [])
                 if len(heard) == 3:
                     return
 
@@ -215,7 +215,7 @@ async def test_a_follower_waits_for_no_transaction_that_does_not_write_to_the_ou
             async with aclosing(follow.replies(pipe, key_of(), 0)) as source:
                 reply = await anext(source)
             await long.rollback()
-    assert reply is not None and reply["text"] == "echo: one"
+    assert reply is not None and reply.text == "echo: one"
 
 
 async def test_a_follower_may_leave_while_a_part_before_the_next_is_not_committed(
