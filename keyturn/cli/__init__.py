@@ -1,4 +1,5 @@
-"""The keyturn command. It wires and decides nothing; the one place under shared/ that knows producers and workers."""
+"""The keyturn command: it parses arguments, calls `shared/reading` and `shared/operating` or starts a process, and shows
+what came of it. It decides nothing by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from shared.own_modules import allow_working_directory
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Entry point. What the pipeline expects to go wrong ends in one line, not in a traceback."""
+    """Run a command. An error that the pipeline expects ends in one line and exit code 1, or 78 for wrong settings."""
     allow_working_directory()
     from keyturn.cli.app import app
 
