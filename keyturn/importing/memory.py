@@ -19,7 +19,8 @@ from shared.context.memory import owner
 from shared.errors import Malformed
 from shared.messages import Source
 from shared.session_key import SessionKey
-from shared.store.database import Database, step
+from shared.store.database import Database
+from shared.store.imports import sql
 
 SEVERAL = "several people were shown the memory files there: say whose notes they are with --memory-of PLATFORM:USER"
 NOBODY = "nobody is known who was shown the memory files: say whose notes they are with --memory-of PLATFORM:USER"
@@ -75,7 +76,9 @@ async def bring_memory(
 async def _keep(note: str, whose: str, gateway: str, database: Database) -> bool:
     """Whether it was not brought along before."""
     digest = blake2b(encode_text([whose, note]).encode(), digest_size=16).hexdigest()
-    once = {"scope": session_id(gateway, _FILES), "name": f"note:{digest}", "token": uuid4().hex}
-    steps = (step("import_note_once", **once), step("import_note", owner=whose, text=note, now=now_ms(), **once))
-    [noted, *_] = await database.write(*steps)
+    scope, name, token = session_id(gateway, _FILES), f"note:{digest}", uuid4().hex
+    noted, *_ = await database.write(
+        sql.import_note_once(scope=scope, name=name, token=token),
+        sql.import_note(scope=scope, name=name, token=token, owner=whose, text=note, now=now_ms()),
+    )
     return bool(noted)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice
-from typing import Any
 
 from keyturn.importing.conversation import SIGNATURE, Conversation, Reader, Skipped, Used, session_id
 from keyturn.importing.conversation import Row as MovedRow
@@ -22,7 +21,9 @@ from shared.clock import now_ms
 from shared.codec import encode_text
 from shared.errors import AlreadyDone
 from shared.owner import owner_of
-from shared.store.database import Database, Row, Step, step
+from shared.store.database import Database, Row, Step
+from shared.store.imports import Signed, sql
+from shared.store.usage import Counted
 
 BATCH = 64  # conversations in memory
 AT_ONCE = 8  # of them are written side by side: SQLite syncs them together, PostgreSQL has a connection for each
@@ -57,7 +58,7 @@ async def move_in(
             if isinstance(one, Skipped):
                 report.skip(one)
         people.meet(conversations)
-        standings = await database.read(*(step("import_standing", session_id=one.session_id) for one in conversations))
+        standings = await database.read(*(sql.import_standing(session_id=one.session_id) for one in conversations))
         await asyncio.gather(
             *(settle(one, rows[0] if rows else None) for one, rows in zip(conversations, standings, strict=True))
         )
@@ -111,35 +112,56 @@ async def _write(
 
 def _steps(one: Conversation, version: int, before: int, end: int) -> Sequence[Step]:
     """The rows up to `end`; with the last of them, what tells others of the session."""
-    signed = {"session_id": one.session_id, "turn_id": one.turn_id(end)}
-    about = {"added": end - before, "title": one.title, "updated_at": one.updated_at}
-    place = {"session_key": str(one.key), "created_at": one.created_at}
+    signed: Signed = {"session_id": one.session_id, "turn_id": one.turn_id(end)}
     if version:
-        steps = [step("import_growth", version=version, **about, **signed)]
-        hidden = [step("import_inactive", from_n=a, to_n=b, **signed) for a, b in _inactive_runs(one.rows[:before])]
+        grown = sql.import_growth(
+            version=version, added=end - before, title=one.title, updated_at=one.updated_at, **signed
+        )
+        steps = [grown]
+        hidden = [sql.import_inactive(from_n=a, to_n=b, **signed) for a, b in _inactive_runs(one.rows[:before])]
     else:
-        past = {"parent_id": session_id(one.gateway, one.parent) if one.parent else None}
-        finish = {"ended_at": one.ended_at, "end_reason": one.end_reason, "owner": owner_of(one.key, one.source)}
-        steps = [step("import_session", **about, **place, **past, **finish, **signed)]
-        hidden = []
+        begun = sql.import_session(
+            session_key=str(one.key),
+            added=end - before,
+            created_at=one.created_at,
+            updated_at=one.updated_at,
+            title=one.title,
+            parent_id=session_id(one.gateway, one.parent) if one.parent else None,
+            ended_at=one.ended_at,
+            end_reason=one.end_reason,
+            owner=owner_of(one.key, one.source),
+            **signed,
+        )
+        steps, hidden = [begun], []
     if end == len(one.rows):
         if one.is_current:
-            steps.append(step("import_route", **place, **signed))
-        steps += (step("import_fact", fact=name, value=value, **signed) for name, value in one.facts.items())
-        steps += (step("import_usage", **_spent(used, one), **signed) for used in one.used)
+            steps.append(sql.import_route(session_key=str(one.key), created_at=one.created_at, **signed))
+        steps += (sql.import_fact(fact=name, value=value, **signed) for name, value in one.facts.items())
+        steps += (_spent(used, one, signed) for used in one.used)
         if one.is_flushed:
-            steps.append(step("import_flushed", upto=end, **signed))
+            steps.append(sql.import_flushed(upto=end, **signed))
     steps += hidden
-    for n, row in enumerate(one.rows[before:end], before + 1):
-        said = {"role": row.entry.role, "text": row.entry.text, "data": encode_text(row.entry.data)}
-        steps.append(step("import_message", n=n, active=int(row.active), created_at=row.at, **said, **signed))
-    steps.append(step("import_turn", now=now_ms(), **signed))
+    steps += (_message(n, row, signed) for n, row in enumerate(one.rows[before:end], before + 1))
+    steps.append(sql.import_turn(now=now_ms(), **signed))
     return steps
 
 
-def _spent(used: Used, one: Conversation) -> dict[str, Any]:
-    whose = {"owner": owner_of(one.key, one.source) or "", "agent": one.key.agent}
-    return {**whose, **spent_row(used), "now": one.updated_at}
+def _message(n: int, row: MovedRow, signed: Signed) -> Step:
+    entry = row.entry
+    return sql.import_message(
+        n=n,
+        role=entry.role,
+        text=entry.text,
+        data=encode_text(entry.data),
+        active=int(row.active),
+        created_at=row.at,
+        **signed,
+    )
+
+
+def _spent(used: Used, one: Conversation, signed: Signed) -> Step:
+    counted: Counted = spent_row(used, owner=owner_of(one.key, one.source) or "", agent=one.key.agent)
+    return sql.import_usage(now=one.updated_at, **counted, **signed)
 
 
 def _inactive_runs(rows: Sequence[MovedRow]) -> Iterator[tuple[int, int]]:

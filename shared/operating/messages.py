@@ -105,7 +105,8 @@ async def _end(pipe: Pipeline, found: _Found, replies: tuple[Reply, ...]) -> tup
         if mail.journaled:  # it comes back if this fails; only the mailbox has the other kind
             with suppress(Unavailable):  # a worker that takes it from the mailbox would run it in vain
                 await discard_mail(pipe.lane_of(key), key, mail.seq)
-        return await pipe.store.reject_waiting(key, mail, replies, REASON)
+        rejected = await pipe.store.reject_waiting(key, mail, replies, REASON)
+        return (rejected.destination, rejected.outbox) if rejected is not None else None
     proof = Proof(f"drop_{fresh_id()}", REASON, found.attempts, now, now)
     ending = Ending(State.REJECTED, REASON)
     committed = await pipe.store.commit(Commit(found.session, key, proof, mail=(mail,), replies=replies, ending=ending))

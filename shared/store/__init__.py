@@ -12,6 +12,7 @@ from shared.store.journal import Journal
 from shared.store.memory import Memory
 from shared.store.outbox import Outbox
 from shared.store.owned import Owned
+from shared.store.rejection import Rejections
 from shared.store.search import Search
 from shared.store.secrets import Secrets
 from shared.store.sessions import Sessions
@@ -29,9 +30,8 @@ class Store:
         self.journal = Journal(database)
         windows = Windows()
         self.transcript = Transcript(database, history_messages, windows)
-        commits = Commits(database, windows)
-        self.commit = commits.commit
-        self.reject_waiting = commits.reject_waiting
+        self.commit = Commits(database, windows).commit
+        self.reject_waiting = Rejections(database).reject_waiting
         self.facts = Facts(database)
         self.memory = Memory(database)
         self.owned = Owned(database)

@@ -8,8 +8,10 @@ common is found among them, and what is not found among them is rare enough to b
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Protocol
 
-from shared.store.database import Database, Row, step
+from shared.store.database import Database, Row
+from shared.store.database.statements import Step, declared
 from shared.store.grams import owner_gram
 from shared.value import value
 
@@ -27,6 +29,15 @@ class Page:
     complete: bool = True  # False on the last page: there may be more that nobody looks at
 
 
+class CandidatesSql(Protocol):
+    def search_candidates(self, *, query: str, owner: str | None, before: int, limit: int) -> Step: ...
+    def search_newest_postgres(self, *, query: str, owner: str, before: int, limit: int, enough: int) -> Step: ...
+    def search_candidates_postgres(self, *, query: str, owner: str | None, before: int, limit: int) -> Step: ...
+
+
+sql = declared(CandidatesSql)
+
+
 async def candidates(database: Database, grams: set[str], owner: str | None) -> AsyncIterator[Page]:
     """The rows of `owner`, or of all, that have all the grams."""
     wanted = sorted(grams if owner is None else {*grams, owner_gram(owner)})
@@ -39,7 +50,7 @@ async def _from_sqlite(database: Database, grams: list[str], owner: str | None) 
     query = " ".join(f'"{gram}"' for gram in grams)
     before = LAST
     for left in reversed(range(PAGES)):
-        [rows] = await database.read(step("search_candidates", query=query, owner=owner, before=before, limit=PAGE))
+        [rows] = await database.read(sql.search_candidates(query=query, owner=owner, before=before, limit=PAGE))
         more = len(rows) == PAGE
         yield Page(rows, complete=bool(left) or not more)
         if not more:
@@ -49,10 +60,11 @@ async def _from_sqlite(database: Database, grams: list[str], owner: str | None) 
 
 async def _from_postgres(database: Database, grams: list[str], owner: str | None) -> AsyncIterator[Page]:
     query = " & ".join(f"'{gram}'" for gram in grams)  # grams are letters, digits and our own marks
-    about = {"query": query, "owner": owner}
     before = LAST
-    for look, size in enumerate(LOOKS if owner is not None else ()):
-        newest = step("search_newest_postgres", before=before, limit=size, enough=ENOUGH, **about)
+    for look, size in enumerate(LOOKS):
+        if owner is None:
+            break
+        newest = sql.search_newest_postgres(query=query, owner=owner, before=before, limit=size, enough=ENOUGH)
         [rows] = await database.read(newest)
         common, last = len(rows) > size * COMMON, size == LOOKS[-1]
         yield Page(_there(rows), complete=not (common and last))
@@ -62,7 +74,8 @@ async def _from_postgres(database: Database, grams: list[str], owner: str | None
             before = rows[-1]["place" if len(rows) == ENOUGH else "looked"]
         if look and not common:
             break
-    [rows] = await database.read(step("search_candidates_postgres", before=before, limit=COLLECTED, **about))
+    collected = sql.search_candidates_postgres(query=query, owner=owner, before=before, limit=COLLECTED)
+    [rows] = await database.read(collected)
     yield Page(_there(rows), len(rows) < COLLECTED)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
 
 from shared.messages import Entry, Mail, Reply, Session, State
+from shared.store.database.statements import Step
 from shared.value import value
 
 
@@ -23,12 +23,19 @@ ANSWERED = Ending()
 
 
 @value
-class Also:
-    """A further statement of a commit. It hangs on `{{ours}}`, knows the session's and the turn's ids, key and time, and
-    must not change the session's own row: PostgreSQL gets the commit as one statement, and that changes a row once."""
+class Stamp:
+    """What a commit signs its rows with."""
 
-    name: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    session_id: str
+    turn_id: str
+    session_key: str
+    now: int  # wall clock, ms
+
+
+# A further statement of a commit, made by the store module of a feature. It writes only where batch.sql's `ours` has the
+# session and the turn of the stamp. It must not change the session's own row: PostgreSQL gets the commit as one statement,
+# and one statement changes a row once.
+Also = Callable[[Stamp], Step]
 
 
 @value

@@ -18,9 +18,9 @@ from shared.clock import now_ms
 from shared.codec import storable
 from shared.mail import encode_mail
 from shared.messages import Inbound, Mail, Reply
-from shared.store.commits import parts_of
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
+from shared.store.parts import PartRow, parts_of
 from shared.value import value
 
 PAYLOAD_LIMIT = 4096  # characters kept of something that could not be understood
@@ -50,25 +50,16 @@ class Letter(TypedDict):
     now: int
 
 
-class Notice(TypedDict):
-    """A row of table outbox that tells a chat of a refused message, unless it was told for this `reason` `since` then."""
+class RefusalRow(PartRow):
+    """The part that tells a chat of a refused message, unless it was told for the same reason since a given time."""
 
-    idempotency_key: str
-    turn_id: str
-    ordinal: int
-    session_key: str
-    conversation: str
-    destination: str
-    platform: str
-    payload: str
-    now: int
     reason: str
     since: int
 
 
 class DeadSql(Protocol):
     def set_aside(self, **letter: Unpack[Letter]) -> Step: ...
-    def refuse_notice(self, **notice: Unpack[Notice]) -> Step: ...
+    def refuse_notice(self, **notice: Unpack[RefusalRow]) -> Step: ...
     def dead_list(self, *, state: str, limit: int) -> Step: ...
     def dead_by_id(self, *, id: int) -> Step: ...
     def dead_close(self, *, id: int, state: str) -> Step: ...
@@ -106,9 +97,8 @@ class DeadLetters:
         """Set an inbound aside that its key has no room for, whole, so that it can be replayed; and tell the chat, unless
         it was told of another one not long ago. Both or neither. Gives the part that is to be sent, if there is one."""
         now, mail = now_ms(), Mail(0, _without_names(inbound))
-        keyed = {"turn_id": f"full_{inbound.id}", "session_key": session_key, "now": now}
-        destination, [part] = parts_of([mail], [Reply(notice)], keyed)
-        since = now - int(TELL_AGAIN.total_seconds() * 1000)
+        turn_id = f"full_{inbound.id}"
+        destination, [part] = parts_of([mail], [Reply(notice)], turn_id=turn_id, session_key=session_key, now=now)
         letter = sql.set_aside(
             once=f"{FULL}:{inbound.id}",
             kind="inbound",
@@ -120,7 +110,7 @@ class DeadLetters:
             attempts=0,
             now=now,
         )
-        told, _ = await self._database.write(sql.refuse_notice(reason=FULL, since=since, **part), letter)
+        told, _ = await self._database.write(_notice(part), letter)
         return Told(destination, told[0]["id"]) if told else None
 
     async def all(self, *, state: str, limit: int) -> list[Row]:
@@ -144,6 +134,11 @@ class DeadLetters:
             sql.dead_move(id=id, before="replaying", after="replayed"),
         )
         return bool(moved), parts[0]["destination"] if parts else None
+
+
+def _notice(part: PartRow) -> Step:
+    since = part["now"] - int(TELL_AGAIN.total_seconds() * 1000)
+    return sql.refuse_notice(reason=FULL, since=since, **part)
 
 
 def _without_names(inbound: Inbound) -> Inbound:

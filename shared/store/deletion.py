@@ -6,20 +6,54 @@ reply that is still to be sent goes too. Requests that nobody understood belong 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from shared.errors import Unavailable
 from shared.lane_key import ControlKey, parse_key
 from shared.session_key import SessionKey
 from shared.store import sessions
-from shared.store.database import Database, Row, Step, step
+from shared.store.database import Database, Row
+from shared.store.database.statements import Step, declared
 from shared.store.search import row_grams
+from shared.value import value
 
 TRIES = 10  # against a housekeeper that indexes the session at the same time
 MERGE_PAGES = 500  # of the search index in one transaction: turns wait for SQLite's one writer meanwhile
-# Where words of a session are kept. Dead letters and replies are found by the rows of journal and outbox: they come first.
-_SAID = ("search", "notes", "flushes", "dead", "outbox", "inbox", "messages", "facts")
-
-_NO_TURN = ("dead", "inbox", "outbox")  # where words are that reached no turn: they are found by key and time
 _EVER = 2**62
+
+
+class DeletionSql(Protocol):
+    def delete_session(self, *, session_id: str, version: int, searched: int) -> Step: ...
+    def delete_search(self, *, session_id: str) -> Step: ...
+    def delete_notes(self, *, session_id: str) -> Step: ...
+    def delete_flushes(self, *, session_id: str) -> Step: ...
+    def delete_dead(self, *, session_id: str) -> Step: ...
+    def delete_outbox(self, *, session_id: str) -> Step: ...
+    def delete_inbox(self, *, session_id: str) -> Step: ...
+    def delete_messages(self, *, session_id: str) -> Step: ...
+    def delete_facts(self, *, session_id: str) -> Step: ...
+    def delete_keys(self, *, session_id: str) -> Step: ...
+    def delete_key_dead(self, *, session_id: str, session_key: str, since: int, until: int) -> Step: ...
+    def delete_key_inbox(self, *, session_id: str, session_key: str, since: int, until: int) -> Step: ...
+    def delete_key_outbox(self, *, session_id: str, session_key: str, since: int, until: int) -> Step: ...
+    def search_far(self, *, session_id: str) -> Step: ...
+    def delete_grams_rows(self, *, session_id: str) -> Step: ...
+    def delete_grams(self, *, session_id: str, place: int, grams: str) -> Step: ...
+    def search_size(self) -> Step: ...
+    def search_merge(self, *, pages: int) -> Step: ...
+
+
+sql = declared(DeletionSql)
+
+
+@value
+class _Talked:
+    """A key that talked in the session, and the time in which it did."""
+
+    session_key: str
+    since: int
+    until: int
 
 
 class Deletion:
@@ -41,27 +75,24 @@ class Deletion:
 
     async def _deleted(self, session_id: str, version: int) -> bool:
         """False: it has moved on, or was indexed further while its words were read."""
-        [far] = await self._database.read(step("search_far", session_id=session_id))
+        [far] = await self._database.read(sql.search_far(session_id=session_id))
         indexed, keys = await self._indexed(session_id), await self._keys(session_id)
         gone, *_ = await self._database.write(
-            step("delete_session", session_id=session_id, version=version, searched=far[0]["searched"] if far else 0),
+            sql.delete_session(session_id=session_id, version=version, searched=far[0]["searched"] if far else 0),
             *(self._forget_grams(row) for row in indexed),
-            *(step(f"delete_{name}", session_id=session_id) for name in _SAID),
-            *(step(f"delete_key_{name}", session_id=session_id, **key) for key in keys for name in _NO_TURN),
+            *_words_of_turns(session_id),
+            *(statement for key in keys for statement in _words_of_no_turn(session_id, key)),
         )
         return bool(gone)
 
-    async def _keys(self, session_id: str) -> list[Row]:
-        """The keys that talked in the session, each with the time in which it did."""
-        [rows] = await self._database.read(step("delete_keys", session_id=session_id))
-        for row in rows:
-            row["until"] = _EVER if row.pop("stays") else row["until"]
-        return rows
+    async def _keys(self, session_id: str) -> list[_Talked]:
+        [rows] = await self._database.read(sql.delete_keys(session_id=session_id))
+        return [_Talked(r["session_key"], r["since"], _EVER if r["stays"] else r["until"]) for r in rows]
 
     async def _delete_controls(self, session_id: str) -> None:
         """Delete the control messages of the session's keys, which have sessions of their own."""
         for key in await self._keys(session_id):
-            if isinstance(conversation := parse_key(key["session_key"]), SessionKey):
+            if isinstance(conversation := parse_key(key.session_key), SessionKey):
                 query = sessions.sql.session_by_key(session_key=str(ControlKey(conversation)))
                 [controls] = await self._database.read(query)
                 for row in controls:
@@ -72,22 +103,46 @@ class Deletion:
         PostgreSQL keeps grams in rows of a table."""
         if self._database.dialect != "sqlite":
             return []
-        [rows] = await self._database.read(step("delete_grams_rows", session_id=session_id))
+        [rows] = await self._database.read(sql.delete_grams_rows(session_id=session_id))
         return rows
 
     def _forget_grams(self, row: Row) -> Step:
         grams = row_grams(row["owner"], row["text"])
-        return step("delete_grams", place=row["place"], grams=grams, session_id=row["session_id"])
+        return sql.delete_grams(place=row["place"], grams=grams, session_id=row["session_id"])
 
     async def _merge_index(self) -> None:
         """Let SQLite write the search index anew, piece by piece: until then it keeps deleted grams beside a mark
         that they are deleted. The bound is for rows that are being indexed meanwhile."""
         if self._database.dialect != "sqlite":
             return
-        [[size]] = await self._database.read(step("search_size"))
-        await self._database.write(step("search_merge", pages=-MERGE_PAGES))  # negative: begin with all there is
+        [[size]] = await self._database.read(sql.search_size())
+        await self._database.write(sql.search_merge(pages=-MERGE_PAGES))  # negative: begin with all there is
         for _ in range(size["pages"] // MERGE_PAGES + TRIES):
-            [[size]] = await self._database.read(step("search_size"))
+            [[size]] = await self._database.read(sql.search_size())
             if size["segments"] <= 1:
                 return
-            await self._database.write(step("search_merge", pages=MERGE_PAGES))
+            await self._database.write(sql.search_merge(pages=MERGE_PAGES))
+
+
+def _words_of_turns(session_id: str) -> Sequence[Step]:
+    """What the session's turns left. Dead letters are found by the rows of outbox and inbox, so they come before them."""
+    return (
+        sql.delete_search(session_id=session_id),
+        sql.delete_notes(session_id=session_id),
+        sql.delete_flushes(session_id=session_id),
+        sql.delete_dead(session_id=session_id),
+        sql.delete_outbox(session_id=session_id),
+        sql.delete_inbox(session_id=session_id),
+        sql.delete_messages(session_id=session_id),
+        sql.delete_facts(session_id=session_id),
+    )
+
+
+def _words_of_no_turn(session_id: str, talked: _Talked) -> Sequence[Step]:
+    """What was said to the session and reached no turn: it is found by key and time."""
+    key, since, until = talked.session_key, talked.since, talked.until
+    return (
+        sql.delete_key_dead(session_id=session_id, session_key=key, since=since, until=until),
+        sql.delete_key_inbox(session_id=session_id, session_key=key, since=since, until=until),
+        sql.delete_key_outbox(session_id=session_id, session_key=key, since=since, until=until),
+    )

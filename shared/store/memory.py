@@ -8,13 +8,16 @@ which fails if the session has moved on or another try began: so each row is loo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import orjson
 
 from shared.clock import now_ms
 from shared.codec import storable
 from shared.messages import Entry
-from shared.store.database import Database, step
+from shared.store.change import Also
+from shared.store.database import Database
+from shared.store.database.statements import Step, declared
 from shared.value import value
 
 TRIES = 3
@@ -58,68 +61,103 @@ class Standing:
     due_at: int
 
 
+class MemorySql(Protocol):
+    def notes_of(self, *, owner: str, limit: int) -> Step: ...
+    def commit_forget(self, *, owner: str, note_id: int, session_id: str, turn_id: str) -> Step: ...
+    def commit_forget_all(self, *, owner: str, session_id: str, turn_id: str) -> Step: ...
+    def flush_candidates(self, *, after: int, after_id: str, before: int, limit: int) -> Step: ...
+    def flush_queue(self, *, session_id: str, session_key: str, now: int) -> Step: ...
+    def flush_due(self, *, before: int, limit: int) -> Step: ...
+    def flush_put_off(self, *, session_id: str, due_at: int, later: int) -> Step: ...
+    def flush_of(self, *, session_id: str) -> Step: ...
+    def flush_rows(self, *, session_id: str, after: int, limit: int) -> Step: ...
+    def flush_begin(self, *, session_id: str, turn_id: str, try_limit: int) -> Step: ...
+    def flush_failed(self, *, session_id: str, turn_id: str, later: int) -> Step: ...
+    def flush_close(self, *, session_id: str, version: int, state: str, upto: int) -> Step: ...
+    def flush_done(self, *, session_id: str, turn_id: str, version: int, upto: int) -> Step: ...
+    def flush_note(self, *, owner: str, text: str, session_id: str, turn_id: str, now: int) -> Step: ...
+
+
+sql = declared(MemorySql)
+
+
 class Memory:
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def of(self, owner: str, limit: int) -> list[Note]:
         """The newest notes of an owner, oldest first."""
-        [rows] = await self._database.read(step("notes_of", owner=owner, limit=limit))
+        [rows] = await self._database.read(sql.notes_of(owner=owner, limit=limit))
         return [Note(**row) for row in reversed(rows)]
 
     # -- which sessions to look at
 
     async def quiet(self, after: tuple[int, str], before_ms: int, limit: int) -> list[Quiet]:
         """Sessions last active from `after` (time and id) on and before a time, that have rows nobody looked at."""
-        query = step("flush_candidates", after=after[0], after_id=after[1], before=before_ms, limit=limit)
+        query = sql.flush_candidates(after=after[0], after_id=after[1], before=before_ms, limit=limit)
         [rows] = await self._database.read(query)
         return [Quiet(**row) for row in rows]
 
     async def queue(self, sessions: Sequence[Quiet]) -> None:
         now = now_ms()
         await self._database.write(
-            *(step("flush_queue", session_id=s.id, session_key=s.session_key, now=now) for s in sessions)
+            *(sql.flush_queue(session_id=s.id, session_key=s.session_key, now=now) for s in sessions)
         )
 
     async def due(self, before_ms: int, limit: int) -> list[Due]:
-        [rows] = await self._database.read(step("flush_due", before=before_ms, limit=limit))
+        [rows] = await self._database.read(sql.flush_due(before=before_ms, limit=limit))
         return [Due(**row) for row in rows]
 
     async def put_off(self, due: Due, later_ms: int) -> bool:
         """Look at it later. False: another did the same just now."""
-        values = {"session_id": due.session_id, "due_at": due.due_at, "later": later_ms}
-        [rows] = await self._database.write(step("flush_put_off", **values))
+        put_off = sql.flush_put_off(session_id=due.session_id, due_at=due.due_at, later=later_ms)
+        [rows] = await self._database.write(put_off)
         return bool(rows)
 
     # -- looking at one
 
     async def standing(self, session_id: str) -> Standing | None:
         """How a session stands that is to be looked at; None when it is not, or no longer."""
-        [rows] = await self._database.read(step("flush_of", session_id=session_id))
+        [rows] = await self._database.read(sql.flush_of(session_id=session_id))
         return Standing(**rows[0]) if rows else None
 
     async def rows(self, session_id: str, after: int, limit: int) -> tuple[Entry, ...]:
-        [rows] = await self._database.read(step("flush_rows", session_id=session_id, after=after, limit=limit))
+        [rows] = await self._database.read(sql.flush_rows(session_id=session_id, after=after, limit=limit))
         return tuple(Entry(r["role"], r["text"], r["inbound_id"], orjson.loads(r["data"])) for r in reversed(rows))
 
     async def begin(self, session_id: str, turn_id: str) -> int | None:
         """Count a try, signed with `turn_id`, and give its number; None when there is none left."""
-        values = {"session_id": session_id, "turn_id": turn_id, "try_limit": TRIES}
-        [rows] = await self._database.write(step("flush_begin", **values))
+        [rows] = await self._database.write(sql.flush_begin(session_id=session_id, turn_id=turn_id, try_limit=TRIES))
         return rows[0]["tries"] if rows else None
 
     async def failed(self, session_id: str, turn_id: str, later_ms: int) -> None:
-        await self._database.write(step("flush_failed", session_id=session_id, turn_id=turn_id, later=later_ms))
+        await self._database.write(sql.flush_failed(session_id=session_id, turn_id=turn_id, later=later_ms))
 
     async def close(self, session_id: str, standing: Standing, state: str, upto: int) -> None:
         """End it without notes."""
-        values = {"session_id": session_id, "version": standing.version, "state": state, "upto": upto}
-        await self._database.write(step("flush_close", **values))
+        closed = sql.flush_close(session_id=session_id, version=standing.version, state=state, upto=upto)
+        await self._database.write(closed)
 
     async def done(self, session_id: str, turn_id: str, standing: Standing, owner: str, notes: Sequence[str]) -> bool:
         """Keep the notes and mark the session as looked at: both, or neither because it has moved on."""
-        signed = {"session_id": session_id, "turn_id": turn_id}
-        mark = step("flush_done", upto=standing.message_count, version=standing.version, **signed)
-        kept = (step("flush_note", owner=owner, text=storable(note), now=now_ms(), **signed) for note in notes)
-        results = await self._database.write(mark, *kept)
-        return bool(results[0])
+        done = sql.flush_done(
+            session_id=session_id, turn_id=turn_id, version=standing.version, upto=standing.message_count
+        )
+        kept = (
+            sql.flush_note(owner=owner, text=storable(note), session_id=session_id, turn_id=turn_id, now=now_ms())
+            for note in notes
+        )
+        marked, *_ = await self._database.write(done, *kept)
+        return bool(marked)
+
+
+def forget_note(owner: str, note_id: int) -> Also:
+    """Delete one note of an owner with a commit."""
+    return lambda stamp: sql.commit_forget(
+        owner=owner, note_id=note_id, session_id=stamp.session_id, turn_id=stamp.turn_id
+    )
+
+
+def forget_notes(owner: str) -> Also:
+    """Delete all notes of an owner with a commit."""
+    return lambda stamp: sql.commit_forget_all(owner=owner, session_id=stamp.session_id, turn_id=stamp.turn_id)

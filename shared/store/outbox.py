@@ -81,7 +81,7 @@ class Outbox:
         return bool(rows)
 
     async def sent(self, part: Part, receipt: str) -> None:
-        await self._database.write(sql.outbox_sent(id=part.id, receipt=receipt), may_wait=True)
+        await self._database.write(sql.outbox_sent(id=part.id, receipt=receipt), can_linger=True)
 
     async def failed(self, part: Part, reason: str, *, asked_to_wait: bool = False) -> None:
         """It stays to be sent again. An attempt that the platform answered with a request to wait is not counted."""

@@ -13,12 +13,14 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import orjson
 
 from shared.errors import AlreadyDone
 from shared.store.candidates import candidates
-from shared.store.database import Database, Row, step
+from shared.store.database import Database, Row
+from shared.store.database.statements import Step, declared
 from shared.store.grams import folded, grams_for, grams_of, owner_gram
 from shared.value import value
 
@@ -64,6 +66,31 @@ class _Span:
     more: bool  # the session has further rows
 
 
+@value
+class _Indexed:
+    """A row as the index has it."""
+
+    session_id: str
+    n: int
+    grams: str
+
+
+class SearchSql(Protocol):
+    def search_due(self, *, limit: int) -> Step: ...
+    def search_texts(self, *, sessions: str) -> Step: ...
+    def search_index_postgres(
+        self, *, sessions: str, session_id: list[str], n: list[int], grams: list[str]
+    ) -> Step: ...
+    def search_moved(self, *, session_id: str, after: int, upto: int) -> Step: ...
+    def search_row(self, *, session_id: str, n: int, upto: int) -> Step: ...
+    def search_row_grams(self, *, session_id: str, n: int, grams: str, upto: int) -> Step: ...
+    def search_tail(self, *, owner: str, limit: int) -> Step: ...
+    def search_tail_of_all(self, *, limit: int) -> Step: ...
+
+
+sql = declared(SearchSql)
+
+
 class Search:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -92,7 +119,7 @@ class Search:
 
     async def index(self) -> bool:
         """Index some of the sessions that have rows which cannot be found yet; whether there are more."""
-        [due] = await self._database.read(step("search_due", limit=SESSIONS_DUE))
+        [due] = await self._database.read(sql.search_due(limit=SESSIONS_DUE))
         chosen = [_span(session) for session in random.sample(due, min(len(due), SESSIONS_AT_ONCE))]
         for spans in _portions(chosen, SESSIONS_PER_COMMIT[self._database.dialect]):
             await self._index(spans)
@@ -100,26 +127,33 @@ class Search:
 
     async def _index(self, spans: Sequence[_Span]) -> None:
         sessions = orjson.dumps([{"id": span.id, "after": span.after, "upto": span.upto} for span in spans]).decode()
-        [texts] = await self._database.read(step("search_texts", sessions=sessions))
+        [texts] = await self._database.read(sql.search_texts(sessions=sessions))
         owners = {span.id: span.owner for span in spans}
-        rows = [_row(owners[row["session_id"]], **row) for row in texts]
+        rows = [
+            _Indexed(row["session_id"], row["n"], row_grams(owners[row["session_id"]], row["text"])) for row in texts
+        ]
         if self._database.dialect == "postgres":
-            columns = {name: [row[name] for row in rows] for name in ("session_id", "n", "grams")}
-            await self._database.write(step("search_index_postgres", sessions=sessions, **columns))
+            ids, numbers, grams = [r.session_id for r in rows], [r.n for r in rows], [r.grams for r in rows]
+            await self._database.write(
+                sql.search_index_postgres(sessions=sessions, session_id=ids, n=numbers, grams=grams)
+            )
         else:
             await asyncio.gather(*(self._index_by_sqlite(span, rows) for span in spans))
 
-    async def _index_by_sqlite(self, span: _Span, rows: Sequence[Row]) -> None:
-        mine = [row for row in rows if row["session_id"] == span.id]
-        steps = [step(name, upto=span.upto, **row) for row in mine for name in ("search_row", "search_row_grams")]
+    async def _index_by_sqlite(self, span: _Span, rows: Sequence[_Indexed]) -> None:
+        steps = list[Step]()
+        for row in rows:
+            if row.session_id == span.id:
+                steps.append(sql.search_row(session_id=span.id, n=row.n, upto=span.upto))
+                steps.append(sql.search_row_grams(session_id=span.id, n=row.n, grams=row.grams, upto=span.upto))
         with suppress(AlreadyDone):  # another housekeeper was faster
             # Moving comes first and locks the session: one that is deleted meanwhile gets no rows.
-            moved = step("search_moved", session_id=span.id, after=span.after, upto=span.upto)
+            moved = sql.search_moved(session_id=span.id, after=span.after, upto=span.upto)
             await self._database.write(moved, *steps)
 
     async def _tail(self, owner: str | None) -> tuple[list[Row], bool]:
         [rows] = await self._database.read(
-            step("search_tail_of_all", limit=TAIL) if owner is None else step("search_tail", owner=owner, limit=TAIL)
+            sql.search_tail_of_all(limit=TAIL) if owner is None else sql.search_tail(owner=owner, limit=TAIL)
         )
         return rows, len(rows) < TAIL
 
@@ -164,11 +198,6 @@ def _portions(spans: Sequence[_Span], sessions: int) -> Iterator[list[_Span]]:
         rows += span.upto - span.after
     if portion:
         yield portion
-
-
-def _row(owner: str, session_id: str, n: int, text: str) -> Row:
-    """A row as the index has it."""
-    return {"session_id": session_id, "n": n, "grams": row_grams(owner, text)}
 
 
 def snippet(text: str, terms: Sequence[str]) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, Protocol, TypedDict, Unpack
 
 from shared.clock import now_ms
 from shared.context.marks import USAGE
 from shared.messages import Entry
 from shared.store.change import Also
-from shared.store.database import Database, Row, step
+from shared.store.database import Database, Row
+from shared.store.database.statements import Step, declared
 from shared.value import value
 
 NANO = 10**9
@@ -53,48 +54,114 @@ class Whose:
     agent: str
 
 
+class Counted(TypedDict):
+    """What some requests of one model cost, as table usage adds it up."""
+
+    owner: str
+    agent: str
+    model: str
+    day: str
+    requests: int
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    total: int
+    cost_nano: int
+    priced: int
+    last_prompt: int | None
+
+
+class CountedAside(Counted):
+    session_id: str
+    now: int
+
+
+class CountedTurn(CountedAside):
+    turn_id: str
+
+
+class UsageSql(Protocol):
+    def commit_usage(self, **counted: Unpack[CountedTurn]) -> Step: ...
+    def usage_aside(self, **counted: Unpack[CountedAside]) -> Step: ...
+    def usage_of_session(self, *, session_id: str) -> Step: ...
+    def usage_last_prompt(self, *, session_id: str) -> Step: ...
+    def usage_of_owner(self, *, owner: str, day: str) -> Step: ...
+    def usage_of_day(self, *, day: str) -> Step: ...
+    def usage_by_owner(self, *, day: str, limit: int) -> Step: ...
+    def usage_by_agent(self, *, day: str, limit: int) -> Step: ...
+    def usage_by_model(self, *, day: str, limit: int) -> Step: ...
+    def usage_by_day(self, *, day: str, limit: int) -> Step: ...
+
+
+sql = declared(UsageSql)
+
+
 class Usage:
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def aside(self, usage: Mapping[str, Any], whose: Whose, day: str) -> None:
         """Count a question that no turn asked. Its prompt says nothing of the conversation's length."""
-        row = {**_row(usage, whose, day), "last_prompt": None}
-        await self._database.write(step("usage_aside", session_id=whose.session_id, now=now_ms(), **row))
+        counted: Counted = {**_counted(usage, whose, day), "last_prompt": None}
+        await self._database.write(sql.usage_aside(session_id=whose.session_id, now=now_ms(), **counted))
 
     async def of_session(self, session_id: str) -> tuple[Spent, int]:
         """What a session has cost, and the tokens of its last prompt."""
         spent, last = await self._database.read(
-            step("usage_of_session", session_id=session_id), step("usage_last_prompt", session_id=session_id)
+            sql.usage_of_session(session_id=session_id), sql.usage_last_prompt(session_id=session_id)
         )
         return Spent.of(spent[0]), last[0]["last_prompt"] if last else 0
 
     async def of_owner(self, owner: str, since: str = EVER) -> Spent:
-        [rows] = await self._database.read(step("usage_of_owner", owner=owner, day=since))
+        [rows] = await self._database.read(sql.usage_of_owner(owner=owner, day=since))
         return Spent.of(rows[0])
 
     async def of_all(self, since: str = EVER) -> Spent:
-        [rows] = await self._database.read(step("usage_of_day", day=since))
+        [rows] = await self._database.read(sql.usage_of_day(day=since))
         return Spent.of(rows[0])
 
     async def by(self, group: str, since: str, limit: int) -> list[tuple[str, Spent]]:
-        column = "owner" if group == "user" else group
-        [rows] = await self._database.read(step(f"usage_by_{column}", day=since, limit=limit))
+        """What was spent since a day by `user`, `agent`, `model` or `day`."""
+        grouped = {
+            "user": sql.usage_by_owner,
+            "agent": sql.usage_by_agent,
+            "model": sql.usage_by_model,
+            "day": sql.usage_by_day,
+        }
+        [rows] = await self._database.read(grouped[group](day=since, limit=limit))
         return [(row["name"], Spent.of(row)) for row in rows]
 
 
 def turns_usage(entries: Sequence[Entry], whose: Whose, day: str) -> tuple[Also, ...]:
     """What a commit writes for the answers in it: one statement per model, none where nothing was spent."""
-    by_model: dict[str, dict[str, Any]] = {}
+    by_model: dict[str, Counted] = {}
     for entry in entries:
         if not (usage := entry.data.get(USAGE)) or not isinstance(usage, Mapping):
             continue
-        row = _row(usage, whose, day)
-        known = by_model.setdefault(row["model"], row)
-        if known is not row:
-            added = (*_COUNTS, "cost_nano", "priced")
-            by_model[row["model"]] = {**row, **{name: known[name] + row[name] for name in added}}
-    return tuple(Also("commit_usage", row) for row in by_model.values())
+        row = _counted(usage, whose, day)
+        known = by_model.get(row["model"])
+        by_model[row["model"]] = row if known is None else _sum(known, row)
+    return tuple(_with_commit(row) for row in by_model.values())
+
+
+def _with_commit(counted: Counted) -> Also:
+    return lambda stamp: sql.commit_usage(session_id=stamp.session_id, turn_id=stamp.turn_id, now=stamp.now, **counted)
+
+
+def _sum(earlier: Counted, later: Counted) -> Counted:
+    """Both together; the last prompt is the later one's."""
+    return {
+        **later,
+        "requests": earlier["requests"] + later["requests"],
+        "input": earlier["input"] + later["input"],
+        "output": earlier["output"] + later["output"],
+        "cache_read": earlier["cache_read"] + later["cache_read"],
+        "cache_write": earlier["cache_write"] + later["cache_write"],
+        "total": earlier["total"] + later["total"],
+        "cost_nano": earlier["cost_nano"] + later["cost_nano"],
+        "priced": earlier["priced"] + later["priced"],
+    }
 
 
 def has_usage(entries: Sequence[Entry]) -> bool:
@@ -105,14 +172,25 @@ def day_of(ms: int, zone: tzinfo = UTC) -> str:
     return datetime.fromtimestamp(ms / 1000, tz=zone).date().isoformat()
 
 
-def _row(usage: Mapping[str, Any], whose: Whose, day: str) -> dict[str, Any]:
-    counts = {name: _count(usage.get(name)) for name in _COUNTS}
-    counts["requests"] = counts["requests"] or 1
-    counts["total"] = counts["total"] or counts["input"] + counts["output"]
+def _counted(usage: Mapping[str, Any], whose: Whose, day: str) -> Counted:
+    input, output = _count(usage.get("input")), _count(usage.get("output"))
+    requests = _count(usage.get("requests")) or 1
     cost = _nano(usage.get("cost_usd"))
-    about = {"owner": whose.owner, "agent": whose.agent, "model": str(usage.get("model") or ""), "day": day}
-    priced = {"cost_nano": cost or 0, "priced": counts["requests"] if cost is not None else 0}
-    return {**about, **counts, **priced, "last_prompt": _count(usage.get("prompt"))}
+    return {
+        "owner": whose.owner,
+        "agent": whose.agent,
+        "model": str(usage.get("model") or ""),
+        "day": day,
+        "requests": requests,
+        "input": input,
+        "output": output,
+        "cache_read": _count(usage.get("cache_read")),
+        "cache_write": _count(usage.get("cache_write")),
+        "total": _count(usage.get("total")) or input + output,
+        "cost_nano": cost or 0,
+        "priced": requests if cost is not None else 0,
+        "last_prompt": _count(usage.get("prompt")),
+    }
 
 
 def _count(value: Any) -> int:

@@ -17,13 +17,14 @@ from shared import log, settings
 from shared.clock import now_ms
 from shared.pipeline import open_pipeline
 from shared.redis_servers import Script
-from shared.store.database import step
+from shared.store.database.statements import STATEMENTS, Step
 from tests.bench.board import Sample
 from tests.bench.program import Meter
 
 AT_ONCE = 200
 _SOURCE = "return 1"
 EMPTY = Script("empty", _SOURCE, sha1(_SOURCE.encode(), usedforsecurity=False).hexdigest())
+SET_ASIDE = STATEMENTS["set_aside"]
 ROW = {"kind": "bench", "session_key": None, "reason": "", "detail": "", "payload": "", "attempts": 0, "once": None}
 
 
@@ -38,7 +39,7 @@ async def measure(messages: int, trips: int, commits: int) -> Sample:
                 for _ in range(trips):
                     await server.call(EMPTY, [], [])
                 for _ in range(commits):
-                    await database.write(step("set_aside", ref=str(n), now=now_ms(), **ROW))
+                    await database.write(Step(SET_ASIDE, {"ref": str(n), "now": now_ms(), **ROW}))
 
         await go_through([0])  # connections and scripts
         meter = Meter(pipe)

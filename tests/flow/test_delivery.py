@@ -85,12 +85,12 @@ class Blinking:
         self._heard = heard
         self.times = times
 
-    async def __call__(self, *steps: Step, may_wait: bool = False) -> list[list[dict[str, Any]]]:
+    async def __call__(self, *steps: Step, can_linger: bool = False) -> list[list[dict[str, Any]]]:
         blinks = self.times > 0 and steps[0].statement.name == self._statement
         self.times -= blinks
         if blinks and self._heard:
             raise Unavailable("away")
-        found = await self._write(*steps, may_wait=may_wait)
+        found = await self._write(*steps, can_linger=can_linger)
         if blinks:
             raise Unavailable("away")
         return found

@@ -1,7 +1,7 @@
 """Which tests reach which line: measured once with coverage, in the tests' own process and in those that they start.
 
 A child process is counted for the test that started it, by the name that pytest leaves in the environment. A process that
-is killed says nothing of what it reached. Lua and SQL files are reached where Python names them.
+is killed says nothing of what it reached. Lua files and SQL statements are reached where Python names them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Reach:
 
     def _tests_of_line(self, path: Path, line: int) -> list[str]:
         """The tests that reach a line, the quickest first."""
-        lines = [(path, line)] if path.suffix == ".py" else self._callers(path)
+        lines = [(path, line)] if path.suffix == ".py" else self._callers(path, line)
         found = {test for caller, number in lines for test in self._contexts(caller).get(number, ())}
         return sorted(found & self.seconds.keys(), key=lambda test: self.seconds[test])
 
@@ -53,10 +53,12 @@ class Reach:
         contexts = self._data.contexts_by_lineno(str(ROOT / path))
         return {line: {name.partition(" (")[0].strip("|") for name in names} for line, names in contexts.items()}
 
-    def _callers(self, script: Path) -> list[tuple[Path, int]]:
-        """The lines of Python that name a Lua or SQL file, or another script that includes it."""
-        names = {script.stem}
-        if script.suffix == ".lua":
+    def _callers(self, script: Path, line: int) -> list[tuple[Path, int]]:
+        """The lines of Python that name a Lua file, or another script that includes it, or the SQL statement of a line."""
+        if script.suffix == ".sql":
+            before = (ROOT / script).read_text().splitlines()[:line]
+            names = {[text for text in before if text.startswith("-- name: ")][-1].removeprefix("-- name: ")}
+        else:
             including = [other for other in (ROOT / script.parent).glob("*.lua") if script.name in other.read_text()]
             names = {other.stem.upper() for other in including} | {script.stem.upper()}
         pattern = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(names)))

@@ -11,8 +11,9 @@ import pytest
 
 from shared.errors import AlreadyDone, Unavailable
 from shared.store import Store, open_store
-from shared.store.database import Step, sqlite, step
+from shared.store.database import Step, sqlite
 from shared.store.database.sqlite import Sqlite
+from shared.store.database.statements import STATEMENTS
 from tests.store.books import ask, commit, crowd, load, mail, raw
 from tests.support.pipe import key_of
 from tests.support.servers import Databases
@@ -42,7 +43,8 @@ asyncio.run(main(sys.argv[1], sys.argv[2]))
 
 def letter(id: str, **changes: object) -> Step:
     values: dict[str, object] = {"kind": "request", "ref": id, "session_key": None, "reason": "r", "detail": "d"}
-    return step("set_aside", **{**values, "payload": "p", "attempts": 0, "now": 1, "once": None, **changes})
+    values |= {"payload": "p", "attempts": 0, "now": 1, "once": None, **changes}
+    return Step(STATEMENTS["set_aside"], values)
 
 
 def turn(id: str) -> Step:
@@ -110,8 +112,8 @@ async def test_a_caller_that_went_away_harms_nobody(store: Store) -> None:
 
 
 async def test_what_may_wait_for_company_does_not_wait_for_ever(store: Store) -> None:
-    await store.database.write(letter("alone"), may_wait=True)
-    await asyncio.gather(*(store.database.write(letter(str(n)), may_wait=True) for n in range(3)))
+    await store.database.write(letter("alone"), can_linger=True)
+    await asyncio.gather(*(store.database.write(letter(str(n)), can_linger=True) for n in range(3)))
     assert len(await ask(store, "SELECT ref FROM dead")) == 4
 
 
@@ -134,7 +136,7 @@ async def test_what_may_wait_shares_the_next_commit_of_what_may_not(
     store = await open_store(sqlite_url, 10)
     async with asyncio.timeout(30):
         await store.database.write(letter("first"))
-        waiting = asyncio.create_task(store.database.write(letter("waiting"), may_wait=True))
+        waiting = asyncio.create_task(store.database.write(letter("waiting"), can_linger=True))
         while isinstance(store.database, Sqlite) and not store.database._writer._calls.empty():
             await asyncio.sleep(0.01)  # until the writer has it, and lingers
         assert [row["ref"] for row in await ask(store, "SELECT ref FROM dead")] == ["first"]

@@ -9,8 +9,8 @@ import pytest
 from shared.errors import Superseded
 from shared.messages import Session
 from shared.store import Store
-from shared.store.change import Also, Change, Commit
-from shared.store.memory import Due, Quiet
+from shared.store.change import Change, Commit
+from shared.store.memory import Due, Quiet, forget_note
 from tests.store.books import accept, commit, load, mail, proof, write
 from tests.support.pipe import an_inbound, key_of
 
@@ -117,7 +117,7 @@ async def test_a_commit_that_loses_forgets_nothing(store: Store) -> None:
     await store.memory.begin(session.id, "t1")
     await store.memory.done(session.id, "t1", standing, "ann", ("a", "b"))
     first = (await store.memory.of("ann", 10))[0]
-    forget = Change(also=(Also("commit_forget", {"owner": "ann", "note_id": first.id}),))
+    forget = Change(also=(forget_note("ann", first.id),))
     stale, fresh = session, await load(store)
     with pytest.raises(Superseded):
         await store.commit(Commit(stale, key_of(), proof(), change=forget))

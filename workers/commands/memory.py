@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from shared.context.marks import SENDER_ID, user_row
 from shared.context.memory import owner
-from shared.store.change import Also, Change
+from shared.store.change import Change
+from shared.store.memory import forget_note, forget_notes
 from workers.commands import Answer, Call, Command, number, register
 
 LISTED = 100
@@ -22,12 +23,12 @@ async def memory(call: Call) -> Answer:
     if verb != "forget" or not which.strip():
         return Answer(USAGE)
     if which.strip() == "all":
-        return Answer("I have forgotten all notes.", Change(also=(Also("commit_forget_all", {"owner": whose}),)))
+        return Answer("I have forgotten all notes.", Change(also=(forget_notes(whose),)))
     n = number(which.strip()) or 0
     if not 1 <= n <= len(notes):
         return Answer(f"There is no note {which.strip()[:20]}.")
     note = notes[n - 1]
-    change = Change(also=(Also("commit_forget", {"owner": whose, "note_id": note.id}),))
+    change = Change(also=(forget_note(whose, note.id),))
     return Answer(f"I have forgotten: {note.text}", change)
 
 

@@ -6,7 +6,8 @@ from shared.clock import iso, now_ms
 from shared.ids import fresh_id
 from shared.lane.session_lock import JOINED, joined
 from shared.owner import owner_of
-from shared.store.change import Also, Change
+from shared.store.branches import branch_into, reopen
+from shared.store.change import Change
 from shared.store.database import Row
 from shared.store.owned import Listed
 from workers.commands import Answer, Call, Command, number, register
@@ -49,7 +50,7 @@ async def resume(call: Call) -> Answer:
         switch_to=target["id"],
         end_reason=None if joined(call.session.facts, call.session_key) else "session_switch",
         facts=facts,
-        also=(Also("reopen_session", {"target": target["id"]}),),
+        also=(reopen(target["id"]),),
     )
     return Answer(f"Back in {called}, with {target['rows_active']} rows.", change)
 
@@ -95,13 +96,11 @@ async def branch(call: Call) -> Answer:
         if (refusal := await refused(call, title, but="")) is not None:
             return Answer(refusal)
     id = f"ses_{fresh_id()}"
-    about = {"branch_id": id, "rows": upto}
-    row = {"title": title or None, "owner": session.owner}
     told = int(session.facts.get("consolidated", "0"))
     change = Change(
         switch_to=id,
         facts={(id, name): session.facts[name] for name in INHERITED if told <= upto and name in session.facts},
-        also=(Also("branch_session", {**about, **row}), Also("branch_messages", about)),
+        also=branch_into(id, upto, title or None, session.owner),
     )
     return Answer("You are in a copy of this conversation now. /resume takes you back if it has a title.", change)
 

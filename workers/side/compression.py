@@ -21,7 +21,8 @@ from shared.errors import PipelineError, Transient, Unavailable
 from shared.messages import Entry, Session
 from shared.pipeline import Pipeline
 from shared.session_key import agent_of
-from shared.store.change import Also, Change
+from shared.store.change import Change
+from shared.store.commits import deactivate
 from shared.store.usage import Whose
 from shared.value import value
 from workers.agents.contract import Asks, context_tokens
@@ -91,7 +92,7 @@ async def compress(
     }
     if FAILED in session.facts:
         facts[session.id, FAILED] = None
-    change = Change(facts=facts, also=(Also("commit_inactive", {"from_n": after + 1, "to_n": last_n}),))
+    change = Change(facts=facts, also=(deactivate(after + 1, last_n),))
     counts = (len(shown) + bool(known), len(left) + 1)
     tokens = (estimate(known) + sum(map(row_tokens, shown)), estimate(summary) + sum(map(row_tokens, left)))
     return Compressed(change, counts, tokens, is_partial, instead_of)

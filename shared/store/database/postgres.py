@@ -96,19 +96,21 @@ class Postgres:
         await pool.open(wait=False)
         return cls(pool)
 
-    async def write(self, *steps: Step, may_wait: bool = False, gives_up: bool = False) -> list[list[Row]]:
+    async def write(self, *steps: Step, can_linger: bool = False, raise_if_locked: bool = False) -> list[list[Row]]:
         # What may wait does not: the server finds company for it by itself.
         try:
-            return await self._persist(steps, transaction=True, gives_up=gives_up)
+            return await self._persist(steps, transaction=True, raise_if_locked=raise_if_locked)
         except (UnicodeEncodeError, psycopg.DataError):  # it was not sent, or all of it was refused
-            return await self._persist(storable_steps(steps), transaction=True, gives_up=gives_up)
+            return await self._persist(storable_steps(steps), transaction=True, raise_if_locked=raise_if_locked)
 
     async def read(self, *steps: Step) -> list[list[Row]]:
         return await self._persist(steps, transaction=False)
 
-    async def _persist(self, steps: tuple[Step, ...], *, transaction: bool, gives_up: bool = False) -> list[list[Row]]:
+    async def _persist(
+        self, steps: tuple[Step, ...], *, transaction: bool, raise_if_locked: bool = False
+    ) -> list[list[Row]]:
         """Run the steps, again after a lost race and, unless it gives up, after a wait for a lock."""
-        races, give_up_at = 0, time.monotonic() + (0 if gives_up else LOCK_SECONDS)
+        races, give_up_at = 0, time.monotonic() + (0 if raise_if_locked else LOCK_SECONDS)
         while True:
             try:
                 return await self._run(steps, transaction=transaction)

@@ -62,12 +62,12 @@ class Sqlite:
         self._writer = _Thread("sqlite-writer", self._connect, transactional=True)
         self._reader = _Thread("sqlite-reader", self._connect, transactional=False)
 
-    async def write(self, *steps: Step, may_wait: bool = False, gives_up: bool = False) -> list[list[Row]]:
+    async def write(self, *steps: Step, can_linger: bool = False, raise_if_locked: bool = False) -> list[list[Row]]:
         # Nobody gives up early: SQLite locks the file, not a row, so a write without the others would wait as long.
         try:
-            return await self._writer.run(steps, may_wait)
+            return await self._writer.run(steps, can_linger)
         except UnicodeEncodeError:
-            return await self._writer.run(storable_steps(steps), may_wait)
+            return await self._writer.run(storable_steps(steps), can_linger)
 
     async def read(self, *steps: Step) -> list[list[Row]]:
         return await self._reader.run(steps)
@@ -142,7 +142,7 @@ class _Thread:
         self._started = False
         self._start = threading.Lock()
 
-    async def run(self, steps: tuple[Step, ...], may_wait: bool = False) -> list[list[Row]]:
+    async def run(self, steps: tuple[Step, ...], can_linger: bool = False) -> list[list[Row]]:
         if not self._started:
             with self._start:
                 if not self._started:
@@ -150,7 +150,7 @@ class _Thread:
                     sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
                     self._thread.start()
         answers_from = len(steps) - 1 if self._transactional and steps[-1].statement.asks else 0
-        call = _Call(steps, answers_from, asyncio.get_running_loop(), may_wait)
+        call = _Call(steps, answers_from, asyncio.get_running_loop(), can_linger)
         self._calls.put(call)
         return await call.future
 
@@ -187,7 +187,7 @@ class _Thread:
         batch = [self._calls.get()]
         until = time.monotonic() + LINGER_SECONDS
         while len(batch) < BATCH:
-            lingers = all(call is not None and call.may_wait for call in batch)
+            lingers = all(call is not None and call.can_linger for call in batch)
             try:
                 batch.append(self._calls.get(lingers, max(until - time.monotonic(), 0)))
             except queue.Empty:
@@ -230,12 +230,12 @@ def _attempt_alone(connection: sqlite3.Connection, call: _Call) -> None:
 
 class _Call:
     def __init__(
-        self, steps: tuple[Step, ...], answers_from: int, loop: asyncio.AbstractEventLoop, may_wait: bool
+        self, steps: tuple[Step, ...], answers_from: int, loop: asyncio.AbstractEventLoop, can_linger: bool
     ) -> None:
         self.steps = steps
         self.answers_from = answers_from
         self.loop = loop
-        self.may_wait = may_wait
+        self.can_linger = can_linger
         self.future: asyncio.Future[list[list[Row]]] = loop.create_future()
         self.result: list[list[Row]] | None = None
         self.error: BaseException | None = None

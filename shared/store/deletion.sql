@@ -1,0 +1,103 @@
+-- Deleting a conversation for good. Tables: all that hold words. The first statement deletes the session; each of the others
+-- writes only where the session is gone.
+
+-- name: delete_session
+-- Delete a session that no turn and no indexer has moved on since it was read: the compare-and-set.
+DELETE FROM sessions WHERE id = :session_id AND version = :version AND searched = :searched RETURNING id
+
+-- name: delete_search
+-- Remove its rows from the search index.
+DELETE FROM search_rows WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_notes
+-- Delete the notes that were made of it.
+DELETE FROM notes WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_flushes
+-- Take it off the queue of sessions to look through.
+DELETE FROM flushes WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_dead
+-- Delete the dead letters of its messages and its replies.
+DELETE FROM dead
+WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+  AND (kind = 'inbound' AND ref IN (
+          SELECT id FROM inbox WHERE turn_id IN (SELECT id FROM turns WHERE session_id = :session_id))
+    OR kind = 'reply' AND ref IN (
+          SELECT CAST(id AS TEXT) FROM outbox WHERE turn_id IN (SELECT id FROM turns WHERE session_id = :session_id)))
+
+-- name: delete_outbox
+-- Delete its replies, also those that are still to be sent.
+DELETE FROM outbox
+WHERE turn_id IN (SELECT id FROM turns WHERE session_id = :session_id)
+  AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_inbox
+-- Empty its inbounds. The rows stay, without words, so that a redelivery is still known.
+UPDATE inbox SET payload = ''
+WHERE turn_id IN (SELECT id FROM turns WHERE session_id = :session_id)
+  AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_messages
+-- Delete its transcript.
+DELETE FROM messages WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_facts
+-- Delete its facts.
+DELETE FROM facts WHERE scope = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_keys
+-- The keys that talked in a session and when; `stays`: the key would go on there.
+SELECT session_key, MIN(claimed_at) AS since, MAX(committed_at) AS until,
+       EXISTS (SELECT 1 FROM routes WHERE routes.session_key = turns.session_key AND routes.session_id = :session_id) AS stays
+FROM turns WHERE session_id = :session_id GROUP BY session_key
+
+-- name: delete_key_dead
+-- Delete dead letters of a key, from the time that it talked in the session, whose messages were never journaled.
+DELETE FROM dead
+WHERE session_key = :session_key AND created_at BETWEEN :since AND :until AND kind IN ('inbound', 'mail')
+  AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.id = dead.ref)
+  AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_key_inbox
+-- Empty inbounds of a key, from the time that it talked in the session, that an operator ended: no turn has them.
+UPDATE inbox SET payload = ''
+WHERE session_key = :session_key AND finished_at BETWEEN :since AND :until
+  AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.id = inbox.turn_id)
+  AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_key_outbox
+-- Delete what the chat was told of such inbounds.
+DELETE FROM outbox
+WHERE session_key = :session_key AND created_at BETWEEN :since AND :until
+  AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.id = outbox.turn_id)
+  AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: search_far
+-- How far a session is indexed for search.
+SELECT searched FROM sessions WHERE id = :session_id
+
+-- name: delete_grams_rows
+-- The indexed rows of a session with the text and the owner that their grams are made from.
+-- [sqlite]
+SELECT search_rows.id AS place, search_rows.session_id, messages.text, sessions.owner
+FROM search_rows
+JOIN sessions ON sessions.id = search_rows.session_id
+JOIN messages ON messages.session_id = search_rows.session_id AND messages.n = search_rows.n
+WHERE search_rows.session_id = :session_id
+
+-- name: delete_grams
+-- Remove the grams of a row from the index. It keeps no text, so it has to be given what it is to remove.
+-- [sqlite]
+INSERT INTO search_grams (search_grams, rowid, grams)
+SELECT 'delete', :place, :grams WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: search_size
+-- How many pages the search index has, and of how many parts it consists.
+-- [sqlite]
+SELECT (SELECT COUNT(*) FROM search_grams_data) AS pages, (SELECT COUNT(DISTINCT segid) FROM search_grams_idx) AS segments
+
+-- name: search_merge
+-- Merge parts of the search index, so many pages of them. Deleted grams are left out.
+-- [sqlite]
+INSERT INTO search_grams (search_grams, rank) VALUES ('merge', :pages)

@@ -1,2 +1,0 @@
--- The transcript of a session that is no more.
-DELETE FROM messages WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)

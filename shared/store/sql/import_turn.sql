@@ -1,4 +1,0 @@
--- Record the import as a turn, if the session is signed by it.
-INSERT INTO turns (id, session_id, session_key, version, outcome, attempts, worker, claimed_at, started_at, committed_at)
-SELECT turn_id, id, session_key, version, 'imported', 0, 'import', :now, :now, :now
-FROM sessions WHERE id = :session_id AND turn_id = :turn_id

@@ -1,2 +1,0 @@
--- How far a session is indexed for search.
-SELECT searched FROM sessions WHERE id = :session_id
