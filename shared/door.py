@@ -6,7 +6,7 @@ from shared import log, metrics
 from shared.control import is_control
 from shared.errors import MailboxFull, Malformed, Unavailable
 from shared.failpoints import reach
-from shared.lane import Put
+from shared.lane import Admission, Put
 from shared.lane_key import ControlKey, conversation_of
 from shared.mail import decode_inbound, encode_mail
 from shared.messages import Inbound, State
@@ -67,7 +67,7 @@ async def _journal(pipe: Pipeline, inbound: Inbound, key: str) -> Acceptance:
 async def _mailbox_only(pipe: Pipeline, inbound: Inbound, key: str) -> Acceptance:
     payload = encode_mail(inbound)
     limit = pipe.settings.mailbox_limit
-    put = await pipe.lane_of(key).put(key, 0, payload, limit=limit, seen=inbound.id, seen_ttl_s=SEEN_TTL_S)
+    put = await pipe.lane_of(key).put(key, 0, payload, Admission(limit, inbound.id, SEEN_TTL_S))
     if put is Put.FULL:
         raise MailboxFull(key)
     return Acceptance(inbound.id, conversation_of(key), State.PENDING, put is not Put.SEEN)

@@ -1,6 +1,7 @@
 """Mailbox, lease and wake for any key: used for turns and for deliveries."""
 
-from shared.lane.lane import Lane, Put, Recovered
+from shared.lane.lane import Lane
 from shared.lane.lease import Lease
+from shared.lane.outcomes import Admission, Claim, Put, Recovered, Started
 
-__all__ = ["Lane", "Lease", "Put", "Recovered"]
+__all__ = ["Admission", "Claim", "Lane", "Lease", "Put", "Recovered", "Started"]

@@ -1,7 +1,7 @@
 -- Drop done mail, then go on with the next, hand the key over to a fresh wake, or go idle, in which cases the job ends.
 -- "Is the mailbox empty?" and "give up the lease" are this one script, so no message can fall between them.
 -- KEYS[1] mail  KEYS[2] state  KEYS[3] due  KEYS[4..10] as rq_finish  KEYS[11..13] as rq_enqueue, to hand over
--- ARGV[1] key  ARGV[2] token  ARGV[3] lease_ms  ARGV[4] limit  ARGV[5] hand over?  ARGV[6] patience_ms
+-- ARGV[1] key  ARGV[2] token  ARGV[3] lease_ms  ARGV[4] limit  ARGV[5] hand over?  ARGV[6] recheck_wake_after_ms
 -- ARGV[7..13] as rq_finish  ARGV[14] count of seqs, then the seqs, then as rq_enqueue, to hand over
 -- Returns {-1} when the lease is another's, {0} idle, {1} handed over, {2, seq, payload, ...} leased on.
 -- include now.lua
@@ -9,7 +9,7 @@
 -- include rq_finish.lua
 local mail, state, due = KEYS[1], KEYS[2], KEYS[3]
 local key, token, lease_ms, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local hand_over, patience_ms, count = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[14])
+local hand_over, recheck_wake_after_ms, count = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[14])
 if redis.call('HGET', state, 'token') ~= token then
   rq_finish(4, 7)
   return {-1}
@@ -27,7 +27,7 @@ if hand_over then
   redis.call('DEL', state)
   redis.call('HSET', state, 'job', ARGV[15 + count])
   if stop then redis.call('HSET', state, 'stop', stop) end
-  redis.call('ZADD', due, now_ms() + patience_ms, key)
+  redis.call('ZADD', due, now_ms() + recheck_wake_after_ms, key)
   rq_finish(4, 7)
   rq_enqueue(11, 15 + count)
   return {1}

@@ -25,4 +25,4 @@ async def free(lane: Lane, key: str) -> Freed:
     """Take the key from its holder and wake it. Safe at any time: a holder that goes on is refused by its commit."""
     wake = lane.fresh_wake(key)
     names = [keys.state(lane.name, key), keys.due(lane.name), *wake.keys]
-    return Freed(await lane.servers.of_key(key).call(FREE, names, [key, lane.patience_ms, *wake.args]))
+    return Freed(await lane.servers.of_key(key).call(FREE, names, [key, lane.recheck_wake_after_ms, *wake.args]))

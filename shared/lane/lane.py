@@ -6,25 +6,48 @@ lease      acknowledge (next mail, hand over, or idle), release (now or delayed)
 recover    the housekeeper wakes keys whose lease, delay or wake has gone
 
 After a crash at any point the mail is still in the mailbox or, after a loss of Redis, in the journal.
+
+Attempts are counted in the key's state, for one piece of mail: `of` is its seq, `attempts` how many attempts at it began,
+`failed` how many of those are known to have failed. Where more began than failed, a worker may have died with it.
+
+| script      | when                                          | of       | attempts | failed  |
+|-------------|-----------------------------------------------|----------|----------|---------|
+| start       | claims mail that was not counted yet          | its seq  | 1        | 0       |
+| start       | claims mail that was counted before           | as it is | as it is | as it is|
+| attempt     | a further attempt at that mail begins         | as it is | +1       | as it is|
+| attempt     | an attempt at other mail begins               | its seq  | 1        | 0       |
+| acknowledge | the next mail is claimed under the same lease | its seq  | 1        | 0       |
+| acknowledge | nothing waits, or the key is handed over      | removed  | removed  | removed |
+| release     | the attempt failed (1)                        | as it is | as it is | +1      |
+| release     | something failed before an attempt began (+)  | as it is | +1       | +1      |
+| release     | the attempt does not count (0, w)             | as it is | -1       | as it is|
+| release     | no attempt began, nothing failed (-)          | as it is | as it is | as it is|
+| free        | an operator takes the key from its holder     | as it is | -1       | as it is|
+| renew       | Redis had lost the state of a running turn    | none     | 1        | none    |
+| recover     | nothing waits; likewise start and leave       | removed  | removed  | removed |
+
+Failed attempts are also written to the journal row (`journal.count_attempt`), where a loss of Redis cannot forget them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from shared import keys, metrics
+from shared import keys
 from shared.background import end_tasks, survived
 from shared.errors import Unavailable
 from shared.failpoints import reach
 from shared.ids import fresh_id
 from shared.lane.garbage import Garbled, purge, readable
-from shared.lane.lease import Lease, unpack_mail
+from shared.lane.lease import Claimed, Counts, Lease, unpack_mail
+from shared.lane.outcomes import UNLIMITED, Admission, Claim, Put, Recovered, Started
+from shared.lane.renewal import Renewal
 from shared.lane.rq_names import (
     EXECUTION_PREFIX,
     EXECUTIONS_PREFIX,
@@ -35,123 +58,86 @@ from shared.lane.rq_names import (
     registry_keys,
     time_text,
 )
-from shared.lane.wake import FreshWake, StartedWake, WakeTemplate
+from shared.lane.wake import FreshWake, RegisteredWorker, StartedWake, WakeTemplate
 from shared.redis_servers import Script, Server, Servers
 
 _HERE = Path(__file__).parent
-PUT, START, FINISH, RENEW, RECOVER, REQUEUE, ABANDON = (
-    Script.load(_HERE / f"{name}.lua") for name in ("put", "start", "finish", "renew", "recover", "requeue", "abandon")
+PUT, START, FINISH, RECOVER, REQUEUE, ABANDON = (
+    Script.load(_HERE / f"{name}.lua") for name in ("put", "start", "finish", "recover", "requeue", "abandon")
 )
 SOON = timedelta(seconds=5)  # shorter delays end to the moment; for others a housekeeper looks twice a second
-CLOCK_SECONDS = 0.005  # Redis counts in milliseconds, and who comes too early has come for nothing
-RENEW_AT_ONCE = 200  # leases per call: keeps a call well below a millisecond of Redis' time
-
-
-class Put(Enum):
-    WOKEN = 1
-    WAITING = 0
-    SEEN = -1
-    FULL = -2
-
-
-class Recovered(Enum):
-    NOTHING = 0
-    DELAY_ENDED = 1
-    LEASE_EXPIRED = 2
-    WAKE_LOST = 3
-    WAKE_LATE = 4
-
-
-class Claim(Enum):
-    GONE = -1
-    IDLE = 0
-    HELD = 1
-    LEASED = 2
+CLOCK_SECONDS = 0.005  # wake slightly late: Redis rounds to milliseconds and ignores an early wake
 
 
 class Lane:
+    """The keys of one kind, on all Redis servers. Every call may be repeated; Unavailable says that Redis did not answer."""
+
     def __init__(
         self, servers: Servers, wakes: WakeTemplate, *, lease: timedelta, renew_every: timedelta, partitions: int
     ) -> None:
         self.name = wakes.lane
         self.servers = servers
-        self.wakes = wakes
         self.partitions = partitions
         self.lease_ms = int(lease.total_seconds() * 1000)
-        self.patience_ms = self.lease_ms  # how long a queued wake is trusted before somebody looks for it
-        self._renew_every = renew_every
-        self._held: dict[str, Lease] = {}
-        self._renewer: asyncio.Task[None] | None = None
+        self.recheck_wake_after_ms = self.lease_ms  # a queued wake is trusted for so long; then somebody looks for it
+        self.result_ttl_s = wakes.result_ttl_s
+        self.renewal = Renewal(self.name, self.lease_ms, renew_every)
+        self._wakes = wakes
         self._waking: set[asyncio.Task[None]] = set()
-        self.takers: dict[str, Callable[[str], bool]] = {}  # by queue: who here takes a wake, if there is room
 
-    async def put(
-        self, key: str, seq: int, payload: bytes, *, limit: int = 10**9, seen: str = "", seen_ttl_s: int = 0
-    ) -> Put:
-        """Add mail and wake the key if it is idle. Safe to repeat. With seq 0 the mailbox gives the number."""
-        return Put(await self.putting(key, seq, payload, limit=limit, seen=seen, seen_ttl_s=seen_ttl_s))
+    async def put(self, key: str, seq: int, payload: bytes, admission: Admission = UNLIMITED) -> Put:
+        """Add mail and wake the key if it is idle. With seq 0 the mailbox gives the number."""
+        return Put(await self._put(key, seq, payload, admission, self.fresh_wake(key)))
 
-    def putting(
-        self,
-        key: str,
-        seq: int,
-        payload: bytes,
-        *,
-        limit: int = 10**9,
-        seen: str = "",
-        seen_ttl_s: int = 0,
-        here: bool = False,
+    def put_soon(
+        self, key: str, seq: int, payload: bytes, wake: FreshWake, *, popped: bool = False
     ) -> asyncio.Future[int]:
-        """The same, under way: it travels with what else this tick of the event loop sends. `here`: if the key gets a
-        wake and this process has room for it, it need not wait to be popped."""
-        partition = keys.partition(key, self.partitions)
-        wake = self.wakes.make(key, partition)
-        names = [*self._names(key), keys.seen(seen), *wake.keys]
-        if here and (take := self.takers.get(wake.queue)) is not None and take(wake.id):
-            names.append(popped_key(wake.queue))
-        args = [key, seq, payload, limit, seen_ttl_s, self.patience_ms, *wake.args]
-        return self.servers.of_partition(partition).call(PUT, names, args)
+        """The same, under way: it travels with what else this tick of the event loop sends.
 
-    async def start(
-        self,
-        server: Server,
-        queue: str,
-        job_id: str,
-        *,
-        worker_key: str,
-        worker_name: str,
-        heartbeat_ttl_s: int,
-        limit: int,
-    ) -> tuple[Claim, bytes, Lease | StartedWake | None]:
-        """Start a popped wake and claim its key. Gives the job's data, and the lease, or the job alone to be finished."""
-        running = StartedWake(job_id, fresh_id(), worker_key, worker_name, queue, datetime.now(UTC))
+        `wake` is the one that the key gets if it is idle. With `popped` it is queued as if the caller had popped it at
+        once; the caller then starts it, in the same tick if it likes, and finds it gone if the key needed none.
+        """
+        return self._put(key, seq, payload, UNLIMITED, wake, popped)
+
+    def _put(
+        self, key: str, seq: int, payload: bytes, admission: Admission, wake: FreshWake, popped: bool = False
+    ) -> asyncio.Future[int]:
+        names = [*self._names(key), keys.seen(admission.seen), *wake.keys]
+        if popped:
+            names.append(popped_key(wake.queue))
+        args = [key, seq, payload, admission.limit, admission.seen_ttl_s, self.recheck_wake_after_ms, *wake.args]
+        return self.servers.of_partition(wake.partition).call(PUT, names, args)
+
+    async def start(self, by: RegisteredWorker, queue: str, job_id: str, *, limit: int) -> Started:
+        """Start a popped wake and claim its key with at most `limit` pieces of mail. A wake without a lease is the
+        caller's to `finish`."""
+        wake = StartedWake(job_id, fresh_id(), queue, datetime.now(UTC), by)
         token = fresh_id()
-        names = [running.job_key, popped_key(queue), running.running_key, running.execution_key]
-        names += [running.executions_key, keys.due(self.name)]
-        now_s = running.started.timestamp()
-        args = [job_id, running.execution, worker_name, time_text(running.started), now_s, heartbeat_ttl_s, token]
-        args += [self.lease_ms, limit, keys.mail(self.name, ""), keys.state(self.name, "")]
-        answer = await server.call(START, names, args)
+        names = [wake.job_key, popped_key(queue), wake.running_key, wake.execution_key, wake.executions_key]
+        names.append(keys.due(self.name))
+        args = [job_id, wake.execution, by.name, time_text(wake.started), wake.started.timestamp(), by.heartbeat_ttl_s]
+        args += [token, self.lease_ms, limit, keys.mail(self.name, ""), keys.state(self.name, "")]
+        answer = await by.server.call(START, names, args)
         claim = Claim(answer[0])
         if claim is Claim.GONE:
-            return claim, b"", None
+            return Started(claim)
         if claim is not Claim.LEASED:
-            return claim, answer[1], running
-        key, attempts, begun, failed = answer[2].decode(), answer[3], bool(answer[4]), answer[5]
+            return Started(claim, wake, answer[1])
+        _, data, key, begun, ours_begun, failed, drop_until_ms, outage_ms, *flat = answer
         try:
-            mail = unpack_mail(answer[8:])
+            mail = unpack_mail(flat)
         except Garbled:  # the lease that this call took runs out
-            await purge(self, key)
+            await purge(self, key.decode())
             raise
-        lease = Lease(self, server, key, token, running, attempts=attempts, begun=begun, failed=failed, mail=mail)
-        lease.stop_ms = answer[6]
-        lease.outage_began(answer[7])
-        self.hold(lease)
-        return claim, answer[1], lease
+        outage_since = time.monotonic() - outage_ms / 1000 if outage_ms >= 0 else None
+        counts = Counts(mail[0].seq, begun, failed, bool(ours_begun), outage_since)
+        lease = Lease(self, Claimed(key.decode(), token, wake, mail, counts, drop_until_ms))
+        self.renewal.hold(lease)
+        return Started(claim, wake, data, lease)
 
-    async def finish(self, server: Server, running: StartedWake, result_ttl_s: int) -> None:
+    async def finish(self, wake: StartedWake) -> None:
         """End a wake that has no lease."""
-        await server.call(FINISH, running.finish_keys(), running.finish_args(result_ttl_s))
+        await wake.by.server.call(FINISH, wake.finish_keys(), wake.finish_args(self.result_ttl_s))
 
     async def due(self, server: Server, at_most: int, *, skip: int = 0) -> tuple[list[str], float]:
         """Keys whose time has come, after the first `skip`, and how many seconds until the next one comes."""
@@ -165,12 +151,11 @@ class Lane:
 
     async def recover(self, key: str) -> Recovered:
         """Wake the key if its lease or delay has ended or its wake is lost. Several may call it at once."""
-        partition = keys.partition(key, self.partitions)
-        wake = self.wakes.make(key, partition)
+        wake = self.fresh_wake(key)
         names = [*self._names(key), *wake.keys]
-        args = [key, self.patience_ms, JOB_PREFIX, *wake.args]
+        args = [key, self.recheck_wake_after_ms, JOB_PREFIX, *wake.args]
         reach("housekeep.before_recover")
-        return Recovered(await self.servers.of_partition(partition).call(RECOVER, names, args))
+        return Recovered(await self.servers.of_partition(wake.partition).call(RECOVER, names, args))
 
     async def requeue(self, server: Server, queue: str, job_ids: Sequence[str | bytes]) -> int:
         """Put popped but never started wakes back to the front of their queue."""
@@ -199,16 +184,7 @@ class Lane:
 
     def fresh_wake(self, key: str) -> FreshWake:
         """A wake for the key, for the scripts that may need one."""
-        return self.wakes.make(key, keys.partition(key, self.partitions))
-
-    def hold(self, lease: Lease) -> None:
-        """Renew it from now on."""
-        self._held[lease.token] = lease
-        if self._renewer is None or self._renewer.done():
-            self._renewer = asyncio.create_task(self._renew_held())
-
-    def let_go(self, lease: Lease) -> None:
-        self._held.pop(lease.token, None)
+        return self._wakes.make(key, keys.partition(key, self.partitions))
 
     def wake_after(self, key: str, delay: timedelta) -> None:
         """Wake the key when a short delay of it ends. If this process is gone by then, a housekeeper does it."""
@@ -218,7 +194,8 @@ class Lane:
             task.add_done_callback(self._waking.discard)
 
     async def close(self) -> None:
-        await end_tasks(*self._waking, *([self._renewer] if self._renewer is not None else []))
+        await end_tasks(*self._waking)
+        await self.renewal.close()
 
     async def _wake_after(self, key: str, delay: timedelta) -> None:
         await asyncio.sleep(delay.total_seconds() + CLOCK_SECONDS)
@@ -226,36 +203,6 @@ class Lane:
             await self.recover(key)
         except Exception as error:  # a housekeeper will do it
             survived("wake", "key not woken after its delay", error, lane=self.name, key=key)
-
-    async def _renew_held(self) -> None:
-        """One task renews every lease of this process, so a turn costs no timer of its own."""
-        while True:
-            await asyncio.sleep(self._renew_every.total_seconds())
-            by_server: dict[Server, list[Lease]] = {}
-            for lease in self._held.values():
-                by_server.setdefault(lease.server, []).append(lease)
-            for server, leases in by_server.items():
-                for start in range(0, len(leases), RENEW_AT_ONCE):
-                    try:
-                        await self._renew(server, leases[start : start + RENEW_AT_ONCE])
-                    except Exception as error:  # the turns go on: commits are checked by the database, not by Redis
-                        survived("renew", "leases not renewed", error, lane=self.name)
-
-    async def _renew(self, server: Server, leases: Sequence[Lease]) -> None:
-        leases = [lease for lease in leases if lease.token in self._held]  # some may have ended since they were listed
-        names = [keys.due(self.name)]
-        for lease in leases:
-            names += [keys.state(self.name, lease.key), lease.running.job_key]
-        args = [self.lease_ms, *(item for lease in leases for item in (lease.token, lease.key))]
-        reach("renew.before")
-        for lease, renewed in zip(leases, await server.call(RENEW, names, args), strict=True):
-            if lease.token not in self._held:
-                continue
-            if not renewed:
-                metrics.LEASE_LOST.inc()
-                lease.lose()
-            elif renewed > 1:
-                lease.stop(renewed)
 
     def _names(self, key: str) -> list[str]:
         return [keys.mail(self.name, key), keys.state(self.name, key), keys.due(self.name)]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from enum import Enum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared import keys
 from shared.failpoints import reach
 from shared.lane.garbage import Garbled, natural, purge
 from shared.lane.wake import StartedWake
-from shared.redis_servers import Script, Server
+from shared.redis_servers import Script
 from shared.value import value
 
 if TYPE_CHECKING:
@@ -35,151 +36,184 @@ def unpack_mail(flat: Sequence[bytes]) -> list[Waiting]:
     return [Waiting(natural(flat[i]), flat[i + 1]) for i in range(0, len(flat), 2)]
 
 
+@value
+class Counts:
+    """The attempts at one piece of mail, as Redis counts them."""
+
+    seq: int  # of the mail that they belong to
+    begun: int  # by whomever
+    failed: int  # known to have failed; nobody saw the end of the others
+    ours_begun: bool  # whether the attempt of this lease is among those begun
+    outage_since: float | None = None  # monotonic: the provider that the mail needs has been away since then
+
+
+class EarlierAttempts(NamedTuple):
+    """The attempts at a piece of mail before the one of this lease."""
+
+    begun: int
+    failed: int
+
+
+@value
+class Claimed:
+    """What start.lua gave: a key and its first mail."""
+
+    key: str
+    token: str
+    wake: StartedWake
+    mail: list[Waiting]
+    counts: Counts
+    drop_until_ms: int
+
+
+class LeaseState(Enum):
+    """Whose the key is."""
+
+    HELD = auto()  # ours
+    ENDED = auto()  # given back, or nothing waits any more
+    LOST = auto()  # another worker has the key
+
+
 class Lease:
-    """Held from `Lane.start` until `mail` is empty after `acknowledge`, or `release`. Ending it ends the RQ job too."""
+    """Held from `Lane.start` until `mail` is empty after `acknowledge`, or until `release`. Ending it ends the RQ job too.
 
-    def __init__(
-        self,
-        lane: Lane,
-        server: Server,
-        key: str,
-        token: str,
-        running: StartedWake,
-        *,
-        attempts: int,
-        begun: bool,
-        failed: int,
-        mail: list[Waiting],
-    ) -> None:
+    A worker that dies ends it by not renewing it: the mail is still in the mailbox, and the housekeeper wakes the key.
+    """
+
+    def __init__(self, lane: Lane, claimed: Claimed) -> None:
         self.lane = lane
-        self.server = server
-        self.key = key
-        self.token = token
-        self.running = running
-        self._names = [
-            keys.mail(lane.name, key),
-            keys.state(lane.name, key),
-            keys.due(lane.name),
-            *running.finish_keys(),
-        ]
-        self.of = mail[0].seq  # the mail that the counts below belong to
-        self.attempts = attempts  # begun, by whomever
-        self.begun = begun  # whether the one of this lease is among them
-        self.failed = failed  # known to have failed: of the others, nobody saw the end
-        self.mail = mail
-        self.stopped = False  # somebody asked for this turn to be stopped
-        self.ended = False
-        self.lost = False
+        self.key = claimed.key
+        self.token = claimed.token
+        self.wake = claimed.wake
+        self.server = claimed.wake.by.server
+        self.mail = claimed.mail
+        self.counts = claimed.counts
+        self.state = LeaseState.HELD
+        self.drop_until_ms = claimed.drop_until_ms  # the user said /stop: mail received by then gets no answer
+        self.cut_short = False  # whether the running turn was ended for that
+        self.killed_by_operator = False  # RQ's stop-job: the attempt counts as failed
         self.on_lost: Callable[[], object] | None = None
-        self.on_turn: Callable[[], object] | None = None  # called whenever an agent begins to run
-        self.stop_ms = 0  # mail that was received by then is to be dropped: the user said /stop
-        self.interrupted = False  # and the running turn was cut short for it
-        self._outage_since: float | None = None  # monotonic: the provider that the mail needs is away since then
-        self._running: tuple[int, Callable[[], object]] | None = None
+        self.on_agent_start: Callable[[], object] | None = None  # called whenever an agent begins to run
+        self._names = [keys.mail(lane.name, self.key), keys.state(lane.name, self.key), keys.due(lane.name)]
+        self._names += self.wake.finish_keys()
+        self._turn: tuple[int, Callable[[], object]] | None = None  # the running one: received_ms, and how to end it
 
-    def attempts_before(self, seq: int) -> tuple[int, int]:
-        """How many attempts at this mail began before, and how many of them are known to have failed."""
-        return (self.attempts - self.begun, self.failed) if seq == self.of else (0, 0)
+    @property
+    def lost(self) -> bool:
+        """Whether another worker has the key now."""
+        return self.state is LeaseState.LOST
 
-    def outage_began(self, ms_ago: int) -> None:
-        """An earlier attempt at the mail found its provider away, so long ago; negative: none did."""
-        self._outage_since = time.monotonic() - ms_ago / 1000 if ms_ago >= 0 else None
+    @property
+    def ended(self) -> bool:
+        """Whether the key is no longer ours, for whatever reason."""
+        return self.state is not LeaseState.HELD
+
+    def attempts_before(self, seq: int) -> EarlierAttempts:
+        """The attempts at this mail before ours. Redis counts for one piece of mail: of any other it knows none."""
+        counts = self.counts
+        if seq != counts.seq:
+            return EarlierAttempts(0, 0)
+        return EarlierAttempts(counts.begun - counts.ours_begun, counts.failed)
 
     def outage_before(self, seq: int) -> timedelta:
         """How long the provider that this mail needs has been away, as far as Redis knows."""
-        if seq != self.of or self._outage_since is None:
+        since = self.counts.outage_since
+        if seq != self.counts.seq or since is None:
             return timedelta(0)
-        return timedelta(seconds=time.monotonic() - self._outage_since)
+        return timedelta(seconds=time.monotonic() - since)
 
     async def begin(self, seq: int) -> bool:
-        """Count the attempt that is about to start. False: the key is another's by now."""
-        if not self.begun or seq != self.of:
-            name = keys.state(self.lane.name, self.key)
-            self.attempts = await self.server.call(ATTEMPT, [name], [self.token, seq])
-            self.begun, self.of = self.attempts > 0, seq
-        return self.begun
+        """Count the attempt that is about to start, before it can take its worker along. False: the key is another's."""
+        counts = self.counts
+        if not counts.ours_begun or seq != counts.seq:
+            same = seq == counts.seq
+            begun = await self.server.call(ATTEMPT, [self._names[1]], [self.token, seq])
+            failed, since = (counts.failed, counts.outage_since) if same else (0, None)
+            self.counts = counts = Counts(seq, begun, failed, begun > 0, since)
+        return counts.ours_begun
 
     async def acknowledge(self, seqs: Sequence[int], *, limit: int, hand_over: bool = False) -> list[Waiting]:
         """Drop done mail and get the next. Empty: the lease has ended, because nothing waits or another took the key."""
-        wake = self.lane.fresh_wake(self.key) if hand_over else None
+        lane = self.lane
+        wake = lane.fresh_wake(self.key) if hand_over else None
         names = [*self._names, *wake.keys] if wake is not None else self._names
-        args: list[Any] = [self.key, self.token, self.lane.lease_ms, limit, int(hand_over), self.lane.patience_ms]
-        args += self.running.finish_args(self.result_ttl_s)
+        args: list[Any] = [self.key, self.token, lane.lease_ms, limit, int(hand_over), lane.recheck_wake_after_ms]
+        args += self.wake.finish_args(lane.result_ttl_s)
         args += [len(seqs), *seqs, *(wake.args if wake is not None else ())]
         reach("acknowledge.before")
-        self.lane.let_go(self)  # no renewal may follow: it would take a lease again that this call is about to give up
+        lane.renewal.let_go(self)  # no renewal may follow: it would take the lease again that this call gives up
         answer = await self.server.call(ACKNOWLEDGE, names, args)
         reach("acknowledge.after")
         try:
             self.mail = unpack_mail(answer[1:])
         except Garbled:
-            await purge(self.lane, self.key)
+            await purge(lane, self.key)
             raise
         if self.mail:
-            self.of, self.attempts, self.begun, self.failed = self.mail[0].seq, 1, True, 0
-            self._outage_since = None
+            self.counts = Counts(self.mail[0].seq, begun=1, failed=0, ours_begun=True)
         if answer[0] == 2:
-            self.lane.hold(self)
+            lane.renewal.hold(self)
         else:
-            self.lost = answer[0] == -1
-            self.ended = True
+            self.state = LeaseState.LOST if answer[0] == -1 else LeaseState.ENDED
         return self.mail
 
     async def look(self, at_most: int) -> list[Waiting]:
-        """What waits in the mailbox, from the mail that this lease is about on."""
+        """The first pieces of mail in the mailbox. Looking takes none out."""
         asked = self.server.client.zrange(self._names[0], 0, at_most - 1, withscores=True)
         found = await self.server.asked(asked)
         return [Waiting(int(seq), payload) for payload, seq in found]
 
     async def release(self, *, delay: timedelta = timedelta(0), spent: bool, outage: bool = False) -> None:
-        """Give the key back with its mail, awake now or after `delay`. `spent`: the attempt failed, or something did
-        before one was begun; else it never was, and `outage` says that the provider is away."""
+        """Give the key back with its mail, awake at once or after `delay`.
+
+        `spent`: the attempt failed, or something failed before one was begun. Otherwise the attempt does not count, and
+        `outage` says that it ended because its provider is away.
+        """
         wake = self.lane.fresh_wake(self.key)
         delay_ms = int(delay.total_seconds() * 1000)
         names = [*self._names[1:], *wake.keys]
-        attempt = _ending(self.begun, spent, outage)
-        args = [self.key, self.token, delay_ms, attempt, self.lane.patience_ms]
-        args += [*self.running.finish_args(self.result_ttl_s), *wake.args]
+        attempt = _attempt_word(self.counts.ours_begun, spent, outage)
+        args = [self.key, self.token, delay_ms, attempt, self.lane.recheck_wake_after_ms]
+        args += [*self.wake.finish_args(self.lane.result_ttl_s), *wake.args]
         reach("release.before")
-        self._end()
+        self._end(LeaseState.ENDED)
         await self.server.call(RELEASE, names, args)
         self.lane.wake_after(self.key, delay)
 
-    def running_turn(self, received_ms: int, interrupt: Callable[[], object]) -> None:
-        """A turn runs that `interrupt` can end, until `turn_ran`; it answers what was received then."""
-        self._running, self.interrupted = (received_ms, interrupt), False
-        if self.on_turn is not None:
-            self.on_turn()
+    def turn_begins(self, received_ms: int, interrupt: Callable[[], object]) -> None:
+        """An agent runs from now until `turn_ends`. It answers mail received then, and `interrupt` ends it."""
+        self._turn, self.cut_short = (received_ms, interrupt), False
+        if self.on_agent_start is not None:
+            self.on_agent_start()
 
-    def turn_ran(self) -> None:
-        self._running = None
+    def turn_ends(self) -> None:
+        self._turn = None
 
-    def stop(self, at_ms: int) -> None:
-        """Drop what was received by then, the running turn included. Safe to repeat."""
-        self.stop_ms = max(self.stop_ms, at_ms)
-        if self._running is not None and self._running[0] <= self.stop_ms:
-            (_, interrupt), self._running = self._running, None
-            self.interrupted = True
+    def drop_until(self, at_ms: int) -> None:
+        """The user said /stop then: what was received by that time gets no answer, the running turn included.
+
+        Safe to repeat: the signal comes by RQ's channel, with a renewal, and with the claim of the next holder.
+        """
+        self.drop_until_ms = max(self.drop_until_ms, at_ms)
+        if self._turn is not None and self._turn[0] <= self.drop_until_ms:
+            (_, interrupt), self._turn = self._turn, None
+            self.cut_short = True
             interrupt()
 
     def lose(self) -> None:
         """Another worker has the key now."""
-        self.lost = True
-        self._end()
+        self._end(LeaseState.LOST)
         if self.on_lost is not None:
             self.on_lost()
 
-    @property
-    def result_ttl_s(self) -> int:
-        return self.lane.wakes.result_ttl_s
-
-    def _end(self) -> None:
-        self.ended = True
-        self.lane.let_go(self)
+    def _end(self, state: LeaseState) -> None:
+        if self.state is not LeaseState.LOST:
+            self.state = state
+        self.lane.renewal.let_go(self)
 
 
-def _ending(begun: bool, spent: bool, outage: bool) -> str:
+def _attempt_word(ours_begun: bool, spent: bool, outage: bool) -> str:
     """What release.lua is told about the attempt."""
-    if not begun:
+    if not ours_begun:
         return "+" if spent else "-"
     return "1" if spent else "w" if outage else "0"

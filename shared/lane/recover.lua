@@ -3,14 +3,14 @@
 -- ever: it may be in a queue that nobody serves. At the fourth look a second wake is made, then at the 8th, 16th, 32nd and
 -- every 64th, so that a long queue does not grow by looking at it. A second wake does no harm.
 -- KEYS[1] mail  KEYS[2] state  KEYS[3] due  KEYS[4..6] as rq_enqueue
--- ARGV[1] key  ARGV[2] patience_ms  ARGV[3] job prefix  ARGV[4..9] as rq_enqueue
+-- ARGV[1] key  ARGV[2] recheck_wake_after_ms  ARGV[3] job prefix  ARGV[4..9] as rq_enqueue
 -- Derived: the key's last job, whose id the state holds.
 -- The state's `waited` says how many looks found which wake still queued.
 -- Returns 0 when there was nothing to do, 1 when a delay ended, 2 when a lease had expired, 3 when a wake was lost, 4 when it was not started in time.
 -- include now.lua
 -- include rq_enqueue.lua
 local mail, state, due, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[5]
-local key, patience_ms, job_prefix, job_id = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local key, recheck_wake_after_ms, job_prefix, job_id = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local FIRST, MOST = 4, 64
 local at = now_ms()
 local held = redis.call('HMGET', state, 'token', 'until', 'job', 'waited')
@@ -36,7 +36,7 @@ elseif last_job and redis.call('HGET', job_prefix .. last_job, 'status') == 'que
   while enough < looks do enough = enough + math.min(enough, MOST) end
   if looks < enough then
     redis.call('HSET', state, 'waited', looks .. ':' .. last_job)
-    redis.call('ZADD', due, at + patience_ms, key)
+    redis.call('ZADD', due, at + recheck_wake_after_ms, key)
     return 0
   end
   cause, waited = 4, looks .. ':' .. job_id
@@ -44,7 +44,7 @@ end
 redis.call('HDEL', state, 'token', 'until', 'since', 'waited')
 redis.call('HSET', state, 'job', job_id)
 if waited then redis.call('HSET', state, 'waited', waited) end
-redis.call('ZADD', due, at + patience_ms, key)
+redis.call('ZADD', due, at + recheck_wake_after_ms, key)
 rq_enqueue(4, 4)
 if cause == 2 or cause == 3 then redis.call('LMOVE', queue, queue, 'RIGHT', 'LEFT') end
 return cause

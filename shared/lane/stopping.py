@@ -25,6 +25,6 @@ async def stop(lane: Lane, key: str, at_ms: int, limit: int) -> Stop | None:
     """End the running turn and drop the waiting mail that was received by `at_ms`. None: the key is idle. Safe to repeat."""
     wake = lane.fresh_wake(key)
     names = [keys.state(lane.name, key), keys.due(lane.name), keys.mail(lane.name, key), *wake.keys]
-    args = [key, at_ms, lane.patience_ms, limit, JOB_PREFIX, CHANNEL_PREFIX, *wake.args]
+    args = [key, at_ms, lane.recheck_wake_after_ms, limit, JOB_PREFIX, CHANNEL_PREFIX, *wake.args]
     was, *mail = await lane.servers.of_key(key).call(STOP, names, args)
     return Stop(was == 3, tuple(mail)) if was else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redis import Redis
 from rq.job import Job, JobStatus
@@ -17,6 +17,9 @@ from shared.lane import rq_names
 from shared.lane.rq_names import FAILURE_TTL_SECONDS, JobField, time_text
 from shared.value import value
 
+if TYPE_CHECKING:
+    from shared.redis_servers import Server
+
 CALL_LIMIT = 65_536  # bytes; a wake's call is a function name and a key
 _VARYING = (JobField.CREATED_AT, JobField.ENQUEUED_AT, JobField.DATA, JobField.ORIGIN)  # rq_enqueue.lua adds them
 
@@ -26,9 +29,20 @@ class FreshWake:
     """A wake that a script may enqueue: its id, its queue, and what rq_enqueue.lua needs as KEYS and ARGV."""
 
     id: str
+    partition: int
     queue: str
     keys: list[str]
     args: list[Any]
+
+
+@value
+class RegisteredWorker:
+    """A worker as RQ knows it, on one Redis. What it starts counts as dead when it has not reported for the TTL."""
+
+    server: Server
+    name: str
+    key: str
+    heartbeat_ttl_s: int
 
 
 @value
@@ -37,10 +51,9 @@ class StartedWake:
 
     id: str
     execution: str
-    worker_key: str
-    worker_name: str
     queue: str
     started: datetime
+    by: RegisteredWorker
 
     @property
     def job_key(self) -> str:
@@ -75,14 +88,14 @@ class StartedWake:
             self.running_key,
             self.execution_key,
             self.executions_key,
-            self.worker_key,
+            self.by.key,
         ]
 
     def finish_args(self, result_ttl_s: int) -> list[Any]:
         """ARGV of rq_finish.lua, ending now."""
         ended = datetime.now(UTC)
         times = [self.started.timestamp(), ended.timestamp(), time_text(ended)]
-        return [self.id, self.execution, self.worker_name, *times, result_ttl_s]
+        return [self.id, self.execution, self.by.name, *times, result_ttl_s]
 
 
 class WakeTemplate:
@@ -115,7 +128,8 @@ class WakeTemplate:
         queue, job_id = keys.queue_name(self.lane, partition), fresh_id()
         names = [rq_names.QUEUES, rq_names.queue_key(queue), rq_names.job_key(job_id)]
         now = time_text(datetime.now(UTC))
-        return FreshWake(job_id, queue, names, [job_id, self._constant, now, _call(self._func_name, key), queue, key])
+        args = [job_id, self._constant, now, _call(self._func_name, key), queue, key]
+        return FreshWake(job_id, partition, queue, names, args)
 
 
 @lru_cache(maxsize=4096)

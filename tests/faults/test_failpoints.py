@@ -26,7 +26,7 @@ STAGES = {
     "publish": "workers/turn/take.py",
     "acknowledge": "shared/lane/lease.py",
     "release": "shared/lane/lease.py",
-    "renew": "shared/lane/lane.py",
+    "renew": "shared/lane/renewal.py",
     "deliver": "workers/delivery/deliver.py",
     "housekeep": "workers/upkeep/housekeeper.py",
     "move": "shared/lane/elsewhere.py",

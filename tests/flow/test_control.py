@@ -217,7 +217,7 @@ async def test_a_stop_is_heard_by_the_next_holder_when_the_worker_that_had_it_is
     rig.agent = agent
     first = await rig.accept("one")
     lease = await rig.lease()  # and its worker dies here
-    rig.pipe.turns.let_go(lease)
+    rig.pipe.turns.renewal.let_go(lease)
     await rig.accept("/stop")
     await rig.turns((await rig.start(rig.pipe.control, control_key(key_of())))[1] or pytest.fail("not leased"))
     await rig.expire_lease(rig.pipe.turns, key_of())
@@ -232,11 +232,11 @@ async def test_a_stop_that_no_channel_carried_is_seen_by_the_renewal(rig: Rig) -
     await rig.accept("one")
     lease = await rig.lease()
     cut: list[bool] = []
-    lease.running_turn(1, lambda: cut.append(True))
+    lease.turn_begins(1, lambda: cut.append(True))
     await rig.pipe.servers.of_key(key_of()).client.hset(keys.state("turns", key_of()), "stop", "5")
     for _ in range(2):
-        await rig.pipe.turns._renew(lease.server, [lease])
-    assert (cut, lease.stop_ms, lease.interrupted) == ([True], 5, True)
+        await rig.pipe.turns.renewal.renew(lease.server, [lease])
+    assert (cut, lease.drop_until_ms, lease.cut_short) == ([True], 5, True)
 
 
 async def test_the_housekeeper_wakes_control_messages_that_redis_lost(

@@ -13,7 +13,6 @@ import pytest
 from shared.clock import now_ms
 from shared.door import accept
 from shared.errors import Unavailable
-from shared.lane import Lease
 from shared.operating.messages import NOTICE, NotPending, drop_message
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
@@ -177,9 +176,8 @@ async def test_of_a_drop_and_a_turn_that_end_a_message_together_one_wins(rig: Ri
         else:
             assert row["state"] == "rejected" and str(n) not in rows
         while (job_id := await rig.pop(rig.pipe.turns, key_of())) is not None:
-            _, _, claimed = await rig.start_job(rig.pipe.turns, key_of(), job_id)
-            if isinstance(claimed, Lease):
-                await rig.turns(claimed)
+            if (again := (await rig.start_job(rig.pipe.turns, key_of(), job_id)).lease) is not None:
+                await rig.turns(again)
 
 
 async def test_a_message_that_only_redis_knows_is_dropped_too(make_settings: Callable[..., Settings]) -> None:

@@ -183,7 +183,7 @@ async def test_a_key_that_a_worker_still_holds_is_moved_when_its_lease_has_ended
                 await until(lambda: _later_than(client, key_of(chat), 1))
                 assert (await state_of_key(before.turns, key_of(chat))).state == "leased"
                 assert (await state_of_key(after.turns, key_of(chat))).state == "idle"
-                before.turns.let_go(lease)
+                before.turns.renewal.let_go(lease)
                 await rig.expire_lease(before.turns, key_of(chat))
                 await until(lambda: _state(after, key_of(chat), "awake"))
                 assert await rig.residue() == []
@@ -210,7 +210,7 @@ async def test_a_server_that_is_away_holds_up_no_key_of_another(
         [unreachable] = chats_on(pipe, away, 1)
         for chat in (expired, forgotten, unreachable):
             await rig.accept("hello", chat=chat)
-        pipe.turns.let_go(await rig.lease(key_of(expired)))
+        pipe.turns.renewal.let_go(await rig.lease(key_of(expired)))
         await here.client.delete(keys.state("turns", key_of(forgotten)), keys.mail("turns", key_of(forgotten)))
         second.stop()
         async with keeping(pipe):
@@ -231,7 +231,7 @@ async def test_what_cannot_be_moved_hides_nothing_behind_it(
             await here.client.zadd(keys.mail("turns", key_of(chat)), {b"1": 1})
         [expired] = chats_on(pipe, here, 1)
         await rig.accept("hello", chat=expired)
-        pipe.turns.let_go(await rig.lease(key_of(expired)))
+        pipe.turns.renewal.let_go(await rig.lease(key_of(expired)))
         await rig.expire_lease(pipe.turns, key_of(expired))
         await here.client.zadd(keys.due("turns"), {key_of(expired): 2})
         second.stop()

@@ -11,7 +11,8 @@ import pytest
 from shared.clock import now_ms
 from shared.door import accept
 from shared.errors import Permanent, Superseded
-from shared.lane.lane import Claim
+from shared.lane import Claim
+from shared.lane.lease import LeaseState
 from shared.mail import TakeNotes, encode_mail
 from shared.pipeline import open_pipeline
 from shared.reading.keys import first_mail
@@ -143,7 +144,7 @@ async def test_a_message_whose_attempts_never_come_to_an_end_is_set_aside_after_
     accepted, behind = await rig.accept("deadly"), await rig.accept("next")
     for _ in range(unseen):
         lease = await rig.lease()
-        assert await lease.begin(lease.of)  # and its worker dies
+        assert await lease.begin(lease.counts.seq)  # and its worker dies
         await rig.expire_lease(rig.pipe.turns, key_of())
         await rig.pipe.turns.recover(key_of())
     async with asyncio.timeout(90):  # a key that goes in circles ends here
@@ -201,15 +202,15 @@ async def test_mail_taken_from_the_journal_is_put_back_so_that_the_next_holder_k
         raise asyncio.CancelledError
 
     rig.agent, lease = FunctionAgent(dies), await rig.lease()
-    assert lease.of == 2
-    lease.lost = True  # so nobody gives the key back, as nobody does for a worker that died
+    assert lease.counts.seq == 2
+    lease.state = LeaseState.LOST  # so nobody gives the key back, as nobody does for a worker that died
     with pytest.raises(asyncio.CancelledError):
         await rig.turns(lease)
     assert [waiting.seq for waiting in await first_mail(rig.pipe.turns, key_of(), 10)] == [1, 2]
     await rig.expire_lease(rig.pipe.turns, key_of())
     await rig.pipe.turns.recover(key_of())
     lease = await rig.lease()
-    assert (lease.of, lease.attempts_before(1)) == (1, (1, 0))
+    assert (lease.counts.seq, lease.attempts_before(1)) == (1, (1, 0))
 
 
 @pytest.mark.parametrize("ends", ["answered", "dead", "superseded"])

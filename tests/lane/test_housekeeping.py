@@ -45,11 +45,11 @@ async def test_a_dead_worker_leaves_nothing_in_rqs_registries(rig: Rig) -> None:
     await client.zadd(f"rq:wip:{queue}", {entry: 1})  # its heartbeat ended long ago
     await Tidying(rig.pipe, server).look()
     assert await client.zcard(f"rq:wip:{queue}") == 0
-    assert await client.hget(f"rq:job:{lease.running.id}", "status") == b"failed"
-    assert await client.ttl(f"rq:job:{lease.running.id}") > 0
-    assert await client.zscore(f"rq:failed:{queue}", lease.running.id) is not None
-    assert await client.exists(f"rq:execution:{lease.running.id}:{lease.running.execution}") == 0
-    assert await client.exists(f"rq:executions:{lease.running.id}") == 0
+    assert await client.hget(f"rq:job:{lease.wake.id}", "status") == b"failed"
+    assert await client.ttl(f"rq:job:{lease.wake.id}") > 0
+    assert await client.zscore(f"rq:failed:{queue}", lease.wake.id) is not None
+    assert await client.exists(f"rq:execution:{lease.wake.id}:{lease.wake.execution}") == 0
+    assert await client.exists(f"rq:executions:{lease.wake.id}") == 0
     assert await client.smembers("rq:workers") == await client.smembers(f"rq:workers:{queue}") == set()
 
 
@@ -111,7 +111,7 @@ async def test_a_housekeeper_counts_what_it_wakes_and_has_nothing_to_complain_of
     chats = [f"c{n}" for n in range(5)]
     for chat in chats:
         await rig.accept("hello", chat=chat)
-        rig.pipe.turns.let_go(await rig.lease(key_of(chat)))
+        rig.pipe.turns.renewal.let_go(await rig.lease(key_of(chat)))
         await rig.expire_lease(rig.pipe.turns, key_of(chat))
     before = _recovered("turns", "lease_expired"), metrics.LEASE_LOST._value.get()
     with capture_logs() as lines:
@@ -153,7 +153,7 @@ async def test_a_housekeeper_that_finds_nothing_wrong_says_nothing_and_touches_n
             await running
         assert lines == [] and _all_recovered() == recovered
         assert {name: await client.dump(name) async for name in client.scan_iter("kt:*")} == before
-        pipe.turns.let_go(lease)
+        pipe.turns.renewal.let_go(lease)
 
 
 def _recovered(lane: str, cause: str) -> float:

@@ -19,8 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from shared.lane import Lease, Put, Recovered
-from shared.lane.lane import Claim
+from shared.lane import Claim, Lease, Put, Recovered
 from shared.lane.rq_names import JOB_PREFIX
 from tests.lane.workbench import INTERMEDIATE, LEASE, QUEUE, Workbench
 from tests.support.servers import empty_redis
@@ -105,7 +104,8 @@ class Interleavings(RuleBasedStateMachine):
             return
         self.jobs.append(job_id)
         named = self.do(self.bench.client.hget(JOB_PREFIX + job_id, "lane"))
-        claim, _, claimed = self.do(self.bench.start_job(job_id))
+        started = self.do(self.bench.start_job(job_id))
+        claim, claimed = started.claim, started.lease
         if named is None:
             assert claim is Claim.GONE
             return
@@ -116,7 +116,7 @@ class Interleavings(RuleBasedStateMachine):
             assert claim is Claim.IDLE
             model.rest(awake=False)
         else:
-            assert claim is Claim.LEASED and isinstance(claimed, Lease)
+            assert claim is Claim.LEASED and claimed is not None
             assert [m.seq for m in claimed.mail] == model.mail[:1]
             model.taken(claimed)
             self.leases.append(claimed)
@@ -156,7 +156,7 @@ class Interleavings(RuleBasedStateMachine):
     def renew(self, which: int) -> None:
         lease = self.leases[which % len(self.leases)]
         model = self.keys[lease.key]
-        forgotten = not model.awake and self.do(self.bench.status(lease.running.id)) is None
+        forgotten = not model.awake and self.do(self.bench.status(lease.wake.id)) is None
         self.do(self.bench.renew(lease))
         if model.holder is lease or forgotten:
             assert not lease.lost
@@ -169,7 +169,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(which=some_lease)
     def begin_attempt(self, which: int) -> None:
         lease = self.leases[which % len(self.leases)]
-        counted = not lease.begun
+        counted = not lease.counts.ours_begun
         if self.do(lease.begin(lease.mail[0].seq)) and counted:
             assert self.keys[lease.key].holder is lease
 
@@ -233,7 +233,7 @@ class Interleavings(RuleBasedStateMachine):
     def a_worker_dies_with_a_lease(self, which: int, really: bool) -> None:
         if not really:
             return
-        self.bench.lane.let_go(self.leases.pop(which % len(self.leases)))
+        self.bench.lane.renewal.let_go(self.leases.pop(which % len(self.leases)))
 
     @rule(really=now_and_then)
     def somebody_deletes_a_wake(self, really: bool) -> None:

@@ -7,13 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from shared.lane import Lane, Lease, Put, Recovered
-from shared.lane.lane import Claim
+from shared.lane import Claim, Lane, Lease, Put, Recovered, Started
 from shared.lane.rq_names import JOB_PREFIX
 from shared.lane.stopping import stop
-from shared.lane.wake import StartedWake
 from shared.reading.keys import keys_at_work
-from tests.lane.workbench import DUE, LEASE, QUEUE, Workbench, state
+from tests.lane.workbench import DUE, LEASE, QUEUE, WAKES, Workbench, state
 
 LEASE_S = LEASE.total_seconds()
 SLACK_S = 120  # a machine may be slow; Redis' clock and these bounds may not
@@ -36,26 +34,26 @@ async def test_the_first_mail_wakes_a_key_once_and_the_next_waits(bench: Workben
 
 
 async def test_a_wake_that_its_maker_takes_is_popped_as_soon_as_it_is_queued(bench: Workbench) -> None:
-    offered = bench.offer(room=True)
-    assert await bench.lane.putting("k", 1, b"m1", here=True) == Put.WOKEN.value
-    assert (await bench.queued(), await bench.popped()) == ([], offered)
-    claim, _, lease = await bench.start_job(offered[0])
-    assert claim is Claim.LEASED and isinstance(lease, Lease) and lease.mail[0].payload == b"m1"
+    put, job_id = await bench.put_popped("k", 1)
+    assert put is Put.WOKEN
+    assert (await bench.queued(), await bench.popped()) == ([], [job_id])
+    started = await bench.start_job(job_id)
+    assert started.claim is Claim.LEASED and started.lease is not None and started.lease.mail[0].payload == b"m1"
     assert await bench.popped() == []
 
 
 async def test_a_key_that_is_awake_already_gives_its_maker_nothing_to_start(bench: Workbench) -> None:
     await bench.put("k", 1)
-    offered = bench.offer(room=True)
-    assert await bench.lane.putting("k", 2, b"m2", here=True) == Put.WAITING.value
+    put, job_id = await bench.put_popped("k", 2)
+    assert put is Put.WAITING
     assert await bench.popped() == [] and len(await bench.queued()) == 1
-    assert (await bench.start_job(offered[0]))[0] is Claim.GONE
+    assert (await bench.start_job(job_id)).claim is Claim.GONE
 
 
 async def test_a_maker_without_room_queues_its_wake_like_anybody(bench: Workbench) -> None:
-    offered = bench.offer(room=False)
-    assert await bench.lane.putting("k", 1, b"m1", here=True) == Put.WOKEN.value
-    assert (await bench.queued(), await bench.popped()) == (offered, [])
+    put, job_id = await bench.put_popped("k", 1, room=False)
+    assert put is Put.WOKEN
+    assert (await bench.queued(), await bench.popped()) == ([job_id], [])
 
 
 async def test_keys_wake_independently(bench: Workbench) -> None:
@@ -133,7 +131,7 @@ async def test_starting_a_wake_leases_its_key_with_the_first_mail(bench: Workben
     await bench.put("k", 2)
     [job_id] = await bench.queued()
     lease = await bench.lease()
-    assert (lease.key, lease.attempts, lease.begun) == ("k", 1, True)
+    assert (lease.key, lease.counts.begun, lease.counts.ours_begun) == ("k", 1, True)
     assert [(m.seq, m.payload) for m in lease.mail] == [(1, b"m1")]
     held = await bench.state("k")
     assert (held["token"], held["job"], held["attempts"]) == (lease.token, job_id, "1")
@@ -147,7 +145,7 @@ async def test_a_second_wake_of_a_leased_key_is_spent(bench: Workbench) -> None:
     await bench.expire("k")
     assert await bench.lane.recover("k") is Recovered.LEASE_EXPIRED
     taken = await bench.lease()
-    await bench.client.rpush(QUEUE, lease.running.id)  # the first wake again, as RQ's own tools could requeue it
+    await bench.client.rpush(QUEUE, lease.wake.id)  # the first wake again, as RQ's own tools could requeue it
     claim, claimed = await bench.start()
     assert (claim, claimed) == (Claim.HELD, None)
     assert (await bench.state("k"))["token"] == taken.token
@@ -157,8 +155,8 @@ async def test_a_wake_of_a_delayed_key_is_spent_and_the_delay_stands(bench: Work
     await bench.put("k", 1)
     [job_id] = await bench.queued()
     await (await bench.lease()).release(delay=timedelta(minutes=5), spent=True)
-    claim, _, claimed = await bench.start_job(job_id)
-    assert claim is Claim.HELD and isinstance(claimed, StartedWake)
+    started = await bench.start_job(job_id)
+    assert started.claim is Claim.HELD and started.wake is not None and started.lease is None
     assert near(await bench.due("k"), 300)
 
 
@@ -174,27 +172,27 @@ async def test_a_wake_that_redis_forgot_is_gone(bench: Workbench) -> None:
     job_id = await bench.pop()
     assert job_id is not None
     await bench.client.delete(JOB_PREFIX + job_id)
-    assert await bench.start_job(job_id) == (Claim.GONE, b"", None)
+    assert await bench.start_job(job_id) == Started(Claim.GONE, None, b"", None)
     assert await bench.popped() == []
 
 
 async def test_a_job_that_names_no_key_claims_none(bench: Workbench) -> None:
     await bench.client.hset(JOB_PREFIX + "x", mapping={"data": "anything", "status": "queued"})
-    claim, data, claimed = await bench.start_job("x")
-    assert (claim, data) == (Claim.IDLE, b"anything") and isinstance(claimed, StartedWake)
+    started = await bench.start_job("x")
+    assert (started.claim, started.data, started.lease) == (Claim.IDLE, b"anything", None) and started.wake is not None
     assert await bench.residue() == []
 
 
 async def test_a_further_attempt_counts_only_when_it_begins(bench: Workbench) -> None:
     await bench.put("k", 1)
     first = await bench.lease()
-    assert await first.begin(1) and first.attempts == 1  # counted by the start
+    assert await first.begin(1) and first.counts.begun == 1  # counted by the start
     await bench.expire("k")
     await bench.lane.recover("k")
     second = await bench.lease()
-    assert (second.attempts, second.begun) == (1, False)
-    assert await second.begin(1) and second.attempts == 2
-    assert await second.begin(1) and second.attempts == 2  # once per lease
+    assert (second.counts.begun, second.counts.ours_begun) == (1, False)
+    assert await second.begin(1) and second.counts.begun == 2
+    assert await second.begin(1) and second.counts.begun == 2  # once per lease
     assert (await bench.state("k"))["attempts"] == "2"
 
 
@@ -216,7 +214,7 @@ async def test_counts_belong_to_one_piece_of_mail(bench: Workbench) -> None:
     await failed.release(spent=True)
     await bench.put("k", 1)
     earlier = await bench.lease()
-    assert (earlier.mail[0].seq, earlier.attempts, earlier.begun) == (1, 1, True)
+    assert (earlier.mail[0].seq, earlier.counts.begun, earlier.counts.ours_begun) == (1, 1, True)
     assert earlier.attempts_before(1) == (0, 0)
 
 
@@ -238,9 +236,9 @@ async def test_acknowledging_gives_the_next_mail_under_the_same_lease(bench: Wor
         await bench.put("k", seq)
     lease = await bench.lease()
     assert [m.seq for m in await lease.acknowledge([1], limit=1)] == [2]
-    assert not lease.ended and (lease.attempts, lease.begun) == (1, True)
+    assert not lease.ended and (lease.counts.begun, lease.counts.ours_begun) == (1, True)
     assert [m.seq for m in await lease.acknowledge([2], limit=5)] == [3]
-    assert await bench.status(lease.running.id) == "started" and await bench.queued() == []
+    assert await bench.status(lease.wake.id) == "started" and await bench.queued() == []
 
 
 async def test_acknowledging_the_last_mail_leaves_nothing(bench: Workbench) -> None:
@@ -248,7 +246,7 @@ async def test_acknowledging_the_last_mail_leaves_nothing(bench: Workbench) -> N
     lease = await bench.lease()
     assert await lease.acknowledge([1], limit=1) == []
     assert lease.ended and not lease.lost
-    assert await bench.residue() == [] and await bench.status(lease.running.id) == "finished"
+    assert await bench.residue() == [] and await bench.status(lease.wake.id) == "finished"
     assert await bench.put("k", 2) is Put.WOKEN
 
 
@@ -266,9 +264,9 @@ async def test_handing_over_gives_the_key_to_a_fresh_wake(bench: Workbench) -> N
     assert await lease.acknowledge([1], limit=1, hand_over=True) == []
     assert lease.ended and not lease.lost
     [job_id] = await bench.queued()
-    assert job_id != lease.running.id and await bench.state("k") == {"job": job_id}
+    assert job_id != lease.wake.id and await bench.state("k") == {"job": job_id}
     again = await bench.lease()
-    assert ([m.seq for m in again.mail], again.attempts, again.begun) == ([2], 1, True)
+    assert ([m.seq for m in again.mail], again.counts.begun, again.counts.ours_begun) == ([2], 1, True)
 
 
 async def test_handing_over_an_empty_mailbox_wakes_nobody(bench: Workbench) -> None:
@@ -287,7 +285,7 @@ async def test_a_lost_lease_acknowledges_nothing(bench: Workbench) -> None:
     assert late.lost and late.ended
     assert [seq for seq, _ in await bench.mail("k")] == [1]
     assert (await bench.state("k"))["token"] == holder.token
-    assert await bench.status(late.running.id) == "finished"
+    assert await bench.status(late.wake.id) == "finished"
 
 
 async def test_only_the_named_numbers_are_dropped(bench: Workbench) -> None:
@@ -317,9 +315,9 @@ async def test_a_key_released_now_is_awake_with_its_mail(bench: Workbench) -> No
     await lease.release(spent=True)
     [job_id] = await bench.queued()
     assert lease.ended and await bench.state("k") == {"job": job_id, "of": "1", "attempts": "1", "failed": "1"}
-    assert await bench.status(lease.running.id) == "finished"
+    assert await bench.status(lease.wake.id) == "finished"
     again = await bench.lease()
-    assert (again.attempts, again.begun, again.mail[0].seq) == (1, False, 1)
+    assert (again.counts.begun, again.counts.ours_begun, again.mail[0].seq) == (1, False, 1)
     assert again.attempts_before(1) == (1, 1)  # one, and known to have failed
 
 
@@ -335,7 +333,7 @@ async def test_a_release_that_spends_nothing_takes_the_attempt_back(bench: Workb
     await bench.put("k", 1)
     for _ in range(5):
         lease = await bench.lease()
-        assert await lease.begin(lease.mail[0].seq) and lease.attempts == 1
+        assert await lease.begin(lease.mail[0].seq) and lease.counts.begun == 1
         await lease.release(spent=False)
     await (await bench.lease()).release(spent=True)
     not_begun = await bench.lease()
@@ -382,7 +380,7 @@ async def test_renewing_extends_a_lease(bench: Workbench) -> None:
 
 async def test_a_lane_renews_what_it_holds_by_itself(bench: Workbench) -> None:
     every = timedelta(milliseconds=5)
-    lane = Lane(bench.servers, bench.lane.wakes, lease=LEASE, renew_every=every, partitions=1)
+    lane = Lane(bench.servers, WAKES, lease=LEASE, renew_every=every, partitions=1)
     bench.lane = lane
     await bench.put("k", 1)
     lease = await bench.lease()
@@ -435,7 +433,7 @@ async def test_a_renewal_that_comes_too_late_takes_an_idle_key_not_again(bench: 
     await bench.put("k", 1)
     lease = await bench.lease()
     await lease.acknowledge([1], limit=1)
-    bench.lane.hold(lease)
+    bench.lane.renewal.hold(lease)
     await bench.renew(lease)
     assert lease.lost and await bench.residue() == []
 
@@ -583,16 +581,16 @@ async def test_stopping_a_key_whose_lease_expired_leaves_it_to_whoever_finds_it(
     await bench.expire("k")
     stopped = await stop(bench.lane, "k", 7, 10)
     assert stopped is not None and not stopped.running
-    assert await bench.queued() == [] and (await bench.state("k"))["job"] == lease.running.id
+    assert await bench.queued() == [] and (await bench.state("k"))["job"] == lease.wake.id
     assert await bench.lane.recover("k") is Recovered.LEASE_EXPIRED
-    assert (await bench.lease()).stop_ms == 7
+    assert (await bench.lease()).drop_until_ms == 7
 
 
 async def test_stopping_ends_a_delay(bench: Workbench) -> None:
     await bench.put("k", 1)
     await (await bench.lease()).release(delay=timedelta(minutes=5), spent=True)
     assert await stop(bench.lane, "k", 7, 10) is not None
-    assert (await bench.lease()).stop_ms == 7
+    assert (await bench.lease()).drop_until_ms == 7
 
 
 # -- what an operator sees
@@ -623,10 +621,10 @@ async def test_finishing_a_wake_ends_it_once(bench: Workbench) -> None:
     await bench.client.delete("kt:turns:mail:k")
     job_id = await bench.pop()
     assert job_id is not None
-    _, _, running = await bench.start_job(job_id)
-    assert isinstance(running, StartedWake)
+    wake = (await bench.start_job(job_id)).wake
+    assert wake is not None
     for _ in range(2):  # an answer may be lost on the way and the call repeated
-        await bench.lane.finish(bench.server, running, 60)
+        await bench.lane.finish(wake)
     assert await bench.status(job_id) == "finished"
     assert await bench.client.hget("rq:worker:test", "successful_job_count") == b"1"
     assert await bench.client.xlen(f"rq:results:{job_id}") == 1
@@ -637,7 +635,7 @@ async def test_finishing_after_redis_forgot_everything_leaves_nothing(bench: Wor
     await bench.put("k", 1)
     lease = await bench.lease()
     await bench.client.flushall()
-    await bench.lane.finish(bench.server, lease.running, 60)
+    await bench.lane.finish(lease.wake)
     assert await bench.client.dbsize() == 0
 
 
@@ -672,7 +670,7 @@ async def test_forgotten_scripts_are_loaded_again_without_harm(bench: Workbench)
     await forget()
     again = await bench.lease()
     await forget()
-    assert await again.begin(again.mail[0].seq) and again.attempts == 2
+    assert await again.begin(again.mail[0].seq) and again.counts.begun == 2
     await bench.expire("k")
     await forget()
     assert await bench.lane.recover("k") is Recovered.LEASE_EXPIRED
@@ -684,7 +682,7 @@ async def test_forgotten_scripts_are_loaded_again_without_harm(bench: Workbench)
     await forget()
     assert await last.acknowledge([2], limit=1) == []
     await forget()
-    await bench.lane.finish(bench.server, last.running, 60)
+    await bench.lane.finish(last.wake)
     assert await bench.residue() == []
 
 

@@ -165,7 +165,7 @@ async def test_a_housekeeper_deletes_nothing_while_redis_is_full(make_settings: 
     async with open_pipeline(make_settings(redis_url=SecretStr(valkeys.url))) as pipe:
         rig = Rig(pipe)
         await rig.accept("hello")
-        pipe.turns.let_go(await rig.lease())
+        pipe.turns.renewal.let_go(await rig.lease())
         valkeys.client.zadd(keys.due("turns"), {key_of(): 1})
         before = {name: valkeys.client.dump(name) for name in valkeys.client.keys("kt:*")}
         with capture_logs() as lines, valkeys.full():
@@ -283,7 +283,7 @@ async def test_a_housekeeper_goes_on_after_its_connections_fell_silent(sqlite_pi
     rig = Rig(sqlite_pipe)
     for chat in ("before", "after"):
         await rig.accept("hello", chat=chat)
-        sqlite_pipe.turns.let_go(await rig.lease(key_of(chat)))
+        sqlite_pipe.turns.renewal.let_go(await rig.lease(key_of(chat)))
 
     async def expire_and_wait(chat: str) -> None:
         state = keys.state("turns", key_of(chat))

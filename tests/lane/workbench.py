@@ -8,15 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 from shared import keys
-from shared.lane import Lane, Lease, Put
-from shared.lane.lane import Claim
+from shared.lane import Admission, Claim, Lane, Lease, Put, Started
 from shared.lane.rq_names import JOB_PREFIX, popped_key, queue_key
-from shared.lane.wake import StartedWake, WakeTemplate
+from shared.lane.wake import RegisteredWorker, WakeTemplate
 from shared.redis_servers import Server, Servers
 
 LEASE = timedelta(minutes=10)
 NEVER = timedelta(days=1)
 WORKER = "rq:worker:test"
+WAKES = WakeTemplate("workers.jobs.take_turns", "turns", timeout_s=600, result_ttl_s=60)
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,7 @@ class Look:
 class Workbench:
     def __init__(self, redis_url: str) -> None:
         self.servers = Servers([redis_url], 1)
-        wakes = WakeTemplate("workers.jobs.take_turns", "turns", timeout_s=600, result_ttl_s=60)
-        self.lane = Lane(self.servers, wakes, lease=LEASE, renew_every=NEVER, partitions=1)
+        self.lane = Lane(self.servers, WAKES, lease=LEASE, renew_every=NEVER, partitions=1)
 
     @property
     def server(self) -> Server:
@@ -49,34 +48,29 @@ class Workbench:
     # -- what a worker does
 
     async def put(self, key: str, seq: int, payload: bytes | None = None, **options: Any) -> Put:
-        return await self.lane.put(key, seq, payload if payload is not None else f"m{seq}".encode(), **options)
+        payload = payload if payload is not None else f"m{seq}".encode()
+        return await self.lane.put(key, seq, payload, Admission(**options))
 
-    def offer(self, *, room: bool) -> list[str]:
-        """Let this process be asked whether it takes the wakes that it makes; gives those that it was asked about."""
-        asked: list[str] = []
-
-        def take(job_id: str) -> bool:
-            asked.append(job_id)
-            return room
-
-        self.lane.takers["turns-0"] = take
-        return asked
+    async def put_popped(self, key: str, seq: int, *, room: bool = True) -> tuple[Put, str]:
+        """Put mail as a worker does that starts the key's wake itself if it has room. Also gives the wake's id."""
+        wake = self.lane.fresh_wake(key)
+        return Put(await self.lane.put_soon(key, seq, f"m{seq}".encode(), wake, popped=room)), wake.id
 
     async def pop(self) -> str | None:
         """The next wake, moved to the intermediate list as a worker's BLMOVE does."""
         found = await self.client.lmove(QUEUE, INTERMEDIATE, "LEFT", "RIGHT")
         return found.decode() if found is not None else None
 
-    async def start_job(self, job_id: str, limit: int = 1) -> tuple[Claim, bytes, Lease | StartedWake | None]:
-        about = {"worker_key": WORKER, "worker_name": "test", "heartbeat_ttl_s": 30}
-        return await self.lane.start(self.server, "turns-0", job_id, limit=limit, **about)  # type: ignore[arg-type]
+    async def start_job(self, job_id: str, limit: int = 1) -> Started:
+        worker = RegisteredWorker(self.server, "test", WORKER, heartbeat_ttl_s=30)
+        return await self.lane.start(worker, "turns-0", job_id, limit=limit)
 
     async def start(self, limit: int = 1) -> tuple[Claim, Lease | None]:
         """Pop the next wake and start it."""
         job_id = await self.pop()
         assert job_id is not None, "no wake is waiting"
-        claim, _, claimed = await self.start_job(job_id, limit)
-        return claim, claimed if isinstance(claimed, Lease) else None
+        started = await self.start_job(job_id, limit)
+        return started.claim, started.lease
 
     async def lease(self, limit: int = 1) -> Lease:
         """Start the next wake, whose key must be free."""
@@ -86,7 +80,7 @@ class Workbench:
 
     async def renew(self, *leases: Lease) -> None:
         """What the lane does by itself every few seconds."""
-        await self.lane._renew(self.server, leases)
+        await self.lane.renewal.renew(self.server, leases)
 
     # -- what time and accidents do
 

@@ -12,9 +12,9 @@ from shared import keys
 from shared.clock import now_ms
 from shared.codec import message_id
 from shared.door import Acceptance, accept
-from shared.lane import Lane, Lease
-from shared.lane.lane import Claim
+from shared.lane import Claim, Lane, Lease, Started
 from shared.lane.rq_names import popped_key, queue_key
+from shared.lane.wake import RegisteredWorker
 from shared.lane_key import ControlKey
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
@@ -62,20 +62,13 @@ class Rig:
         """Pop a wake and claim its key."""
         job_id = await self.pop(lane, key)
         assert job_id is not None, "no wake is waiting"
-        claim, _, claimed = await self.start_job(lane, key, job_id, limit)
-        return claim, claimed if isinstance(claimed, Lease) else None
+        started = await self.start_job(lane, key, job_id, limit)
+        return started.claim, started.lease
 
-    async def start_job(self, lane: Lane, key: str, job_id: str, limit: int = 1) -> tuple[Claim, bytes, Any]:
+    async def start_job(self, lane: Lane, key: str, job_id: str, limit: int = 1) -> Started:
         queue = keys.queue_name(lane.name, keys.partition(key, lane.partitions))
-        return await lane.start(
-            self.pipe.servers.of_key(key),
-            queue,
-            job_id,
-            worker_key="rq:worker:test",
-            worker_name="test",
-            heartbeat_ttl_s=30,
-            limit=limit,
-        )
+        worker = RegisteredWorker(self.pipe.servers.of_key(key), "test", "rq:worker:test", heartbeat_ttl_s=30)
+        return await lane.start(worker, queue, job_id, limit=limit)
 
     async def lease(self, key: str = key_of()) -> Lease:
         """Start the waiting wake of a turn key, which must be free; where none waits, that of its control messages."""

@@ -14,6 +14,7 @@ from workers.agents.isolated import Apart
 from workers.commands.custom import custom
 from workers.delivery import open_senders
 from workers.delivery.deliver import Courier
+from workers.delivery.publish import Publisher
 from workers.delivery.sender import Sender
 from workers.delivery.typing_indicator import TypingAgent
 from workers.side.budget import Budgets
@@ -27,6 +28,7 @@ class Crew:
     pipe: Pipeline
     runner: Runner
     courier: Courier
+    publisher: Publisher
 
 
 @asynccontextmanager
@@ -40,7 +42,9 @@ async def open_crew(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[
             for name, block in settings.agents.items()
         }
         main = _runner(pipe, MAIN, agent, worker, senders, stack)
-        yield Crew(pipe, replace(main, others=others), Courier(pipe, senders))
+        publisher = Publisher(pipe.deliveries)
+        others = {name: replace(other, publisher=publisher) for name, other in others.items()}
+        yield Crew(pipe, replace(main, others=others, publisher=publisher), Courier(pipe, senders), publisher)
 
 
 def _runner(

@@ -41,7 +41,8 @@ from shared.lane.rq_names import (
     result_times,
     time_text,
 )
-from shared.lane.wake import StartedWake, called
+from shared.lane.wake import RegisteredWorker, StartedWake, called
+from shared.lane_key import DELIVERIES
 from shared.pipeline import JOBS
 from shared.redis_servers import CALL_TIMEOUT_SECONDS, Server
 from workers.jobs import ALLOWED
@@ -87,11 +88,13 @@ class KeyturnWorker(BaseWorker):
         self._popping: dict[AbstractConnection, int] = {}  # the fetchers' connections, as the server numbers them
         # RQ and its readers must see a worker as alive for as long as its leases are.
         self.worker_ttl = max(10, int(self._settings.lease_seconds * 3))
+        self._registered = RegisteredWorker(server, self.name, self.key, self.worker_ttl)
         await self._register()
         background = [asyncio.create_task(self._beat()), asyncio.create_task(self._obey())]
         fetchers = [asyncio.create_task(self._fetch(queue.name)) for queue in self.queues]
         for queue in self.queues:
-            crew.pipe.lane(_lane_name(queue.name)).takers[queue.name] = partial(self._take, queue.name)
+            if _lane_name(queue.name) == DELIVERIES:
+                crew.publisher.deliver_here(queue.name, partial(self._take, queue.name))
         await stopping.wait()
         for room in rooms.values():
             room.dismiss()
@@ -185,7 +188,7 @@ class KeyturnWorker(BaseWorker):
         """Start a popped wake, claim its key and run its job. Nothing that goes wrong here ends the worker."""
         lane = self._crew.pipe.lane(_lane_name(queue))
         job_id = popped.decode(errors="replace")
-        claimed: Lease | StartedWake | None = None
+        lease: Lease | None = None
         try:
             if job_id.encode() != popped:
                 metrics.FORGED_JOB.inc()
@@ -197,70 +200,60 @@ class KeyturnWorker(BaseWorker):
                 await lane.requeue(self._server, queue, [job_id])
                 return
             reach("start.before_claim")
-            _, data, claimed = await lane.start(
-                self._server,
-                queue,
-                job_id,
-                worker_key=self.key,
-                worker_name=self.name,
-                heartbeat_ttl_s=self.worker_ttl,
-                limit=CLAIM_LIMIT,
-            )
+            started = await lane.start(self._registered, queue, job_id, limit=CLAIM_LIMIT)
+            lease = started.lease
             reach("start.after_claim")
-            if claimed is None:
+            if started.wake is None:
                 return
-            lease = claimed if isinstance(claimed, Lease) else None
-            running = lease.running if lease is not None else claimed
-            assert isinstance(running, StartedWake)
-            if (refusal := _refusal(data, lane, lease)) is not None:
+            if (refusal := _refusal(started.data, lane, lease)) is not None:
                 metrics.FORGED_JOB.inc()
                 log.get().error("forged job refused", job=job_id, queue=queue, reason=refusal)
-                await self._fail(running, f"refused: {refusal}")
+                await self._fail(started.wake, f"refused: {refusal}")
                 if lease is not None:
                     await lease.release(spent=False)
                 return
             if lease is None:
-                await lane.finish(self._server, running, lane.wakes.result_ttl_s)
+                await lane.finish(started.wake)
                 return
-            lease.on_turn = place.begin
+            lease.on_agent_start = place.begin
             await self._hold(lease, lane)
         except Unavailable as error:
             log.get().warning("wake put off", job=job_id, queue=queue, error=str(error))
-            if isinstance(claimed, Lease) and not claimed.ended:
+            if lease is not None and not lease.ended:
                 with suppress(PipelineError):  # if Redis is away too, the lease runs out
-                    await claimed.release(delay=PUT_OFF, spent=False)
+                    await lease.release(delay=PUT_OFF, spent=False)
         except asyncio.CancelledError:
             raise
         except Exception as error:
             log.get().exception("wake failed", job=job_id, queue=queue)
             with suppress(PipelineError, redis.RedisError, OSError):
-                if isinstance(claimed, Lease):
-                    await self._fail(claimed.running, f"{type(error).__name__}: {error}")
-                    if not claimed.ended:
-                        await claimed.release(delay=self._crew.pipe.settings.lease, spent=True)
+                if lease is not None:
+                    await self._fail(lease.wake, f"{type(error).__name__}: {error}")
+                    if not lease.ended:
+                        await lease.release(delay=self._crew.pipe.settings.lease, spent=True)
         finally:
             place.leave()
-            if isinstance(claimed, Lease):  # given back or not, it is renewed no longer: at the latest it runs out
-                lane.let_go(claimed)
+            if lease is not None:  # given back or not, it is renewed no longer: at the latest it runs out
+                lane.renewal.let_go(lease)
 
     async def _hold(self, lease: Lease, lane: Lane) -> None:
         task = asyncio.current_task()
         assert task is not None
         lease.on_lost = task.cancel
-        self._running[lease.running.id] = (task, lease.running, lease)
+        self._running[lease.wake.id] = (task, lease.wake, lease)
         try:
             await ALLOWED[JOBS[lane.name]](lease, self._crew)
         except asyncio.CancelledError:
-            if not lease.lost and not lease.stopped and not self._stopping.is_set():
+            if not lease.lost and not lease.killed_by_operator and not self._stopping.is_set():
                 raise
             if not lease.ended:
                 with suppress(PipelineError):
                     await asyncio.shield(lease.release(spent=False))
         finally:
-            del self._running[lease.running.id]
-            lane.let_go(lease)
+            del self._running[lease.wake.id]
+            lane.renewal.let_go(lease)
         if lease.lost:  # the key is another's; the job is still ours to end
-            await lane.finish(self._server, lease.running, lane.wakes.result_ttl_s)
+            await lane.finish(lease.wake)
 
     async def _fail(self, running: StartedWake, reason: str) -> None:
         """What RQ leaves of a failed job, without calling anything that the job names."""
@@ -275,8 +268,8 @@ class KeyturnWorker(BaseWorker):
         pipeline.delete(running.execution_key)
         pipeline.zrem(running.running_key, running.running_entry)
         pipeline.zrem(running.executions_key, running.execution)
-        pipeline.hincrby(running.worker_key, WorkerField.FAILED_COUNT, 1)
-        pipeline.hincrbyfloat(running.worker_key, WorkerField.WORKING_TIME, (ended - running.started).total_seconds())
+        pipeline.hincrby(running.by.key, WorkerField.FAILED_COUNT, 1)
+        pipeline.hincrbyfloat(running.by.key, WorkerField.WORKING_TIME, (ended - running.started).total_seconds())
         await self._server.asked(pipeline.execute())
 
     # -- being a worker in RQ's eyes
@@ -351,13 +344,13 @@ class KeyturnWorker(BaseWorker):
         elif command == "stop-job" and isinstance(job_id, str) and job_id in self._running:
             task, _, lease = self._running[job_id]
             if lease is not None:
-                lease.stopped = True
+                lease.killed_by_operator = True
             task.cancel()
         elif command == "stop-turn" and isinstance(job_id, str) and job_id in self._running:
             _, _, lease = self._running[job_id]
             at_ms = str(payload.get("at_ms"))
             if lease is not None and at_ms.isdecimal():
-                lease.stop(int(at_ms))
+                lease.drop_until(int(at_ms))
 
     async def _drain(self) -> None:
         """Let running wakes end within the grace time; hand the rest back without spending an attempt."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from shared.pipeline import Pipeline
 from shared.session_key import MAIN, agent_of
 from workers.agents.contract import Agent, Asks, Missing
+from workers.delivery.publish import Publisher
 from workers.side.budget import Budgets
 from workers.side.context import Briefing
 from workers.side.titles import Titling
@@ -27,9 +28,11 @@ class Runner:
     titling: Titling | None = None
     budgets: Budgets | None = None  # where one is set
     others: Mapping[str, Runner] = field(default_factory=dict)  # for the keys of further agents, by name
+    publisher: Publisher = None  # type: ignore[assignment]  # by default one that leaves every reply to its queue
     lifetime: Lifetime = field(init=False)
 
     def __post_init__(self) -> None:
+        self.publisher = self.publisher or Publisher(self.pipe.deliveries)
         self.lifetime = Lifetime(self.pipe)
 
     def of(self, session_key: str) -> Runner:

@@ -154,7 +154,7 @@ class KeyTurns:
         """An attempt that has begun: whatever it raises counts against the message."""
         lease, session = self.lease, self.session
         assert session is not None
-        if lease.stop_ms and mail.inbound.received_at <= lease.stop_ms:
+        if lease.drop_until_ms and mail.inbound.received_at <= lease.drop_until_ms:
             return await self._stop(mail, ())
         if lease.lane.name != CONTROL:
             if (reason := self.runner.lifetime.over(session, mail.inbound)) is not None:
@@ -172,7 +172,7 @@ class KeyTurns:
     async def not_opened(self, waiting: Waiting, error: Exception) -> Ended | None:
         """Something failed outside of an attempt that could count it. Count it, and set the message aside in the end."""
         lease = self.lease
-        attempt = lease.attempts_before(waiting.seq)[0] + 1
+        attempt = lease.attempts_before(waiting.seq).begun + 1
         log.get().exception("message not opened", key=lease.key, attempt=attempt)
         if attempt < self.pipe.settings.max_attempts:
             await lease.release(delay=self._backoff(attempt), spent=True)
@@ -243,9 +243,7 @@ class KeyTurns:
         self._done += 1
         over = self._done >= self.pipe.settings.turns_per_lease
         with stage("acknowledge"):
-            first = committed.outbox[:1]  # whoever delivers it sends the others too
-            put = self.pipe.deliveries.putting
-            puts = [put(committed.destination, id, str(id).encode(), here=id in first) for id in committed.outbox]
+            puts = self.runner.publisher.publish(committed.destination, committed.outbox)
             try:
                 await self.lease.acknowledge(ended.seqs, limit=1, hand_over=over)
             finally:
@@ -297,8 +295,8 @@ class KeyTurns:
             return await self._stop(mail, said, attempt)
         except asyncio.CancelledError:
             if not lease.lost:
-                delay = self._backoff(attempt) if lease.stopped else timedelta(0)
-                await asyncio.shield(lease.release(delay=delay, spent=lease.stopped))
+                delay = self._backoff(attempt) if lease.killed_by_operator else timedelta(0)
+                await asyncio.shield(lease.release(delay=delay, spent=lease.killed_by_operator))
             raise
         except Unavailable as error:
             log.get().warning("turn put off", key=lease.key, error=str(error))
@@ -338,17 +336,17 @@ class KeyTurns:
         """Run the agent. Stopped: the user asked for it meanwhile, in whatever process."""
         lease, task = self.lease, asyncio.current_task()
         assert task is not None
-        lease.running_turn(received_ms, task.cancel)
+        lease.turn_begins(received_ms, task.cancel)
         try:
             with stage("agent"):
                 result = await agent.run(turn)
         except asyncio.CancelledError:
-            if lease.interrupted and not task.uncancel() and not lease.lost:  # nobody else wants it to end
+            if lease.cut_short and not task.uncancel() and not lease.lost:  # nobody else wants it to end
                 raise Stopped from None
             raise
         finally:
-            lease.turn_ran()
-        if lease.interrupted:
+            lease.turn_ends()
+        if lease.cut_short:
             task.uncancel()  # the agent had its answer ready and kept it
         return result
 
