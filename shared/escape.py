@@ -24,7 +24,7 @@ def unescape(text: str) -> str:
 
 
 def bot_text(platform: str, account: str) -> str:
-    """One of our bots on a platform: `telegram`, or `telegram@second` where there are several."""
+    """One of our bots on a platform: `irc`, or `irc@second` where there are several."""
     return f"{platform}@{escape(account)}" if account else platform
 
 

@@ -1,10 +1,10 @@
 """The keys of the three lanes. Each is a value; Redis, SQL and log lines hold its text.
 
-| lane       | key         | text                                |
-|------------|-------------|-------------------------------------|
-| turns      | SessionKey  | `agent:main:telegram:dm:42`         |
-| control    | ControlKey  | `control:agent:main:telegram:dm:42` |
-| deliveries | Destination | `to:telegram:42`                    |
+| lane       | key         | text                           |
+|------------|-------------|--------------------------------|
+| turns      | SessionKey  | `agent:main:irc:dm:42`         |
+| control    | ControlKey  | `control:agent:main:irc:dm:42` |
+| deliveries | Destination | `to:irc:42`                    |
 
 How a text begins says which it is, and only this module looks at that.
 """
