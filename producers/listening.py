@@ -22,6 +22,7 @@ from shared import keys, log
 from shared.background import end_tasks
 from shared.backoff import backoff
 from shared.errors import ConfigurationError, Conflict, Denied, PipelineError, RateLimited
+from shared.interpreter import share_with_threads
 from shared.leader import Leader
 from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms import LISTENING
@@ -115,6 +116,7 @@ def listen(config: Settings, platform: str) -> None:
     if block is None or not block.on:
         raise ConfigurationError(f"listen {platform}: it is off; set the secrets of KEYTURN_{platform.upper()}__…")
     log.setup_for(config, f"listen {platform}")
+    share_with_threads()
     uvloop.run(_listen(config, platform))
 
 

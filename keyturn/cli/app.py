@@ -108,6 +108,7 @@ def housekeep() -> None:
     import uvloop
 
     from shared import log
+    from shared.interpreter import share_with_threads
     from shared.pipeline import open_pipeline
     from shared.store.database.schema import require_schema
     from workers.process.run import stop_on_signals
@@ -115,6 +116,7 @@ def housekeep() -> None:
 
     config = load()
     log.setup_for(config, "housekeep")
+    share_with_threads()
 
     async def keep() -> None:
         async with open_pipeline(config) as pipe:

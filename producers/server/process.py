@@ -18,6 +18,7 @@ from producers.server.app import build_app
 from producers.server.bind import bind
 from producers.server.connection import Connection, Resting
 from shared import log
+from shared.interpreter import share_with_threads
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from shared.store.database.schema import require_schema
@@ -28,6 +29,7 @@ DRAIN_SECONDS = 10
 def receive(config: Settings, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; calls `ready` with the URL once requests are answered."""
     log.setup_for(config, "receive")
+    share_with_threads()
     listening = bind(host, port)
     uvloop.run(_serve(config, listening, ready))
 

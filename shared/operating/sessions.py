@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared.errors import CannotDo
 from shared.reading.sessions import StoredSession
 from shared.store import Store
-from shared.store.database.sqlite import Sqlite
+from shared.store.database.sqlite import SqliteDatabase
 from shared.value import value
 
 
@@ -38,7 +38,7 @@ async def vacuum(store: Store) -> None:
     await _sqlite(store).vacuum()
 
 
-def _sqlite(store: Store) -> Sqlite:
-    if not isinstance(store.database, Sqlite):
+def _sqlite(store: Store) -> SqliteDatabase:
+    if not isinstance(store.database, SqliteDatabase):
         raise CannotDo("--vacuum is for SQLite: ask PostgreSQL for VACUUM FULL yourself, where its files matter")
     return store.database

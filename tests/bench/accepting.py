@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from producers.server.app import build_app
 from shared import log, settings, signing
+from shared.interpreter import share_with_threads
 from shared.pipeline import open_pipeline
 from shared.platforms.webhook import WebhookSettings
 from tests.bench.board import Sample
@@ -101,4 +102,5 @@ async def _post(app: ASGIApp, headers: list[tuple[bytes, bytes]], body: bytes) -
 
 
 if __name__ == "__main__":
+    share_with_threads()
     print(json.dumps(uvloop.run(measure(sys.argv[1], int(sys.argv[2])))))

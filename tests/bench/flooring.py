@@ -15,6 +15,7 @@ import uvloop
 
 from shared import log, settings
 from shared.clock import now_ms
+from shared.interpreter import share_with_threads
 from shared.pipeline import open_pipeline
 from shared.redis_servers import Script
 from shared.store.database.statements import STATEMENTS, Step
@@ -50,4 +51,5 @@ async def measure(messages: int, trips: int, commits: int) -> Sample:
 
 
 if __name__ == "__main__":
+    share_with_threads()
     print(json.dumps(uvloop.run(measure(*map(int, sys.argv[1:4])))))

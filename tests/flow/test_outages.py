@@ -16,7 +16,9 @@ from shared.pipeline import open_pipeline
 from shared.platforms.api import ApiSettings
 from shared.platforms.webhook import WebhookSettings
 from shared.settings import Settings
-from shared.store.database import open_database, postgres, sqlite
+from shared.store.database import open_database
+from shared.store.database.postgres import pool
+from shared.store.database.sqlite import connection
 from tests.conftest import WEBHOOK_SECRET
 from tests.support.door import API_KEY, WAIT_SECONDS, Door, a_body, open_door, served, signed, sse_events
 from tests.support.outage import PostgresOutage, SqliteOutage, ValkeyOutage, processes
@@ -142,7 +144,7 @@ async def test_without_its_sqlite_file_a_receiver_says_503_until_it_is_back(
 async def test_a_sqlite_file_that_another_program_keeps_locked_is_503_until_it_lets_go(
     sqlite_outage: SqliteOutage, settings_with: MakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.2)
     body = a_body(id="evt_1")
     async with open_pipeline(settings_with(sqlite_outage.url)) as pipe, open_door(pipe) as door:
         with closing(sqlite3.connect(sqlite_outage.file, isolation_level=None)) as other:
@@ -156,7 +158,7 @@ async def test_a_sqlite_file_that_another_program_keeps_locked_is_503_until_it_l
 async def test_without_postgres_a_receiver_says_503_until_it_is_back(
     postgres_outage: PostgresOutage, settings_with: MakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(pool, "WAIT_SECONDS", 1.0)
     async with open_pipeline(settings_with(postgres_outage.url)) as pipe, open_door(pipe) as door:
         assert await _ready(door)
         postgres_outage.stop()

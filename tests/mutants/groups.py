@@ -26,7 +26,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "shared/backoff.py",
     ),
     "lane": ("shared/lane/*.py", "shared/lane/*.lua", "shared/redis_servers.py", "shared/*.lua"),
-    "store": ("shared/store/*.py", "shared/store/database/*.py", "shared/store/*.sql"),
+    "store": ("shared/store/*.py", "shared/store/database/**/*.py", "shared/store/*.sql"),
     "work": ("workers/*.py", "workers/*/*.py"),
 }
 

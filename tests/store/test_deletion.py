@@ -14,7 +14,7 @@ from shared.messages import Mail, Reply, State
 from shared.store import Store
 from shared.store.change import Ending
 from shared.store.database import Row
-from shared.store.database.sqlite import Sqlite
+from shared.store.database.sqlite import SqliteDatabase
 from shared.store.memory import Quiet
 from tests.store.books import ask, commit, load, mail, write
 from tests.support.pipe import an_inbound, key_of
@@ -40,7 +40,7 @@ async def test_a_deleted_session_leaves_no_word_in_any_table_or_index_and_a_rede
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_after_a_vacuum_no_deleted_word_is_in_sqlites_file(store: Store) -> None:
-    assert isinstance(store.database, Sqlite)
+    assert isinstance(store.database, SqliteDatabase)
     await full_conversation(store)
     session = await load(store)
     assert await store.delete(session.id, session.version)
@@ -162,7 +162,7 @@ async def found_in(store: Store, piece: str) -> list[str]:
 
 async def everything(store: Store) -> dict[str, list[Row]]:
     """All rows of all tables there are and, of SQLite's search index, all that it lists and all that it stores."""
-    if not isinstance(store.database, Sqlite):
+    if not isinstance(store.database, SqliteDatabase):
         tables = await ask(store, "SELECT tablename AS name FROM pg_tables WHERE schemaname = current_schema()")
         return {table["name"]: await ask(store, f'SELECT * FROM "{table["name"]}"') for table in tables}
     await write(store, "CREATE VIRTUAL TABLE IF NOT EXISTS vocabulary USING fts5vocab ('search_grams', 'row')")

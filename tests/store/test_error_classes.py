@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from shared.errors import AlreadyDone, PipelineError, Unavailable
 from shared.store import Store, open_store
-from shared.store.database import postgres_errors, sqlite
-from shared.store.database.postgres_errors import passes
+from shared.store.database.postgres.errors import passes, reconnects
+from shared.store.database.sqlite import writer
 from tests.store.books import ask, commit, load, mail, raw, write
 from tests.support.servers import Databases
 
@@ -141,7 +141,7 @@ def test_a_lost_connection_passes_and_an_aborted_pipeline_does_not() -> None:
     assert passes(TimeoutError(), writing=False)
     assert not passes(psycopg.errors.PipelineAborted("pipeline aborted"), writing=True)
     assert not passes(ValueError(), writing=True)
-    assert postgres_errors.reconnects(psycopg.errors.lookup("25006")(""))
+    assert reconnects(psycopg.errors.lookup("25006")(""))
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ async def test_sqlites_writer_survives_any_error_and_reports_it(
         raise error
 
     with monkeypatch.context() as broken, capture_logs() as lines:
-        broken.setattr(sqlite, "_begin", fail)
+        broken.setattr(writer, "begin", fail)
         with pytest.raises(Unavailable):
             async with asyncio.timeout(60):
                 await write(store, "INSERT INTO migrations VALUES ('lost', 1)")

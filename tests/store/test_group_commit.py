@@ -11,8 +11,8 @@ import pytest
 
 from shared.errors import AlreadyDone, Unavailable
 from shared.store import Store, open_store
-from shared.store.database import Step, sqlite
-from shared.store.database.sqlite import Sqlite
+from shared.store.database import Step
+from shared.store.database.sqlite import SqliteDatabase, thread
 from shared.store.database.statements import STATEMENTS
 from tests.store.books import ask, commit, crowd, load, mail, raw
 from tests.support.pipe import key_of
@@ -132,12 +132,12 @@ async def test_sqlite_is_safe_against_power_loss(sqlite_url: str) -> None:
 async def test_what_may_wait_shares_the_next_commit_of_what_may_not(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "LINGER_SECONDS", 60.0)
+    monkeypatch.setattr(thread, "LINGER_SECONDS", 60.0)
     store = await open_store(sqlite_url, 10)
     async with asyncio.timeout(30):
         await store.database.write(letter("first"))
         waiting = asyncio.create_task(store.database.write(letter("waiting"), can_linger=True))
-        while isinstance(store.database, Sqlite) and not store.database._writer._calls.empty():
+        while isinstance(store.database, SqliteDatabase) and not store.database.writer.thread.calls.empty():
             await asyncio.sleep(0.01)  # until the writer has it, and lingers
         assert [row["ref"] for row in await ask(store, "SELECT ref FROM dead")] == ["first"]
         await store.database.write(letter("second"))
@@ -150,7 +150,7 @@ async def test_a_full_disk_fails_the_calls_and_ends_when_there_is_room_again(sql
     store = await open_store(sqlite_url, 10)
     [pages] = await ask(store, "PRAGMA page_count")
     await store.database.write(letter("before"))
-    assert isinstance(store.database, Sqlite)
+    assert isinstance(store.database, SqliteDatabase)
     await store.database.write(raw(f"PRAGMA max_page_count = {pages['page_count'] + 2}"))
     outcomes = await asyncio.gather(
         *(store.database.write(letter(str(n), payload="x" * 50_000)) for n in range(5)), return_exceptions=True

@@ -14,8 +14,11 @@ from structlog.testing import capture_logs
 from shared.embedded.postgres import Postgres as PostgresServer
 from shared.errors import ConfigurationError, Locked, Unavailable
 from shared.store import open_store
-from shared.store.database import Database, open_database, postgres, sqlite
+from shared.store.database import Database, open_database
 from shared.store.database.migrations import Migration, migrations
+from shared.store.database.postgres import migrating as postgres_migrating
+from shared.store.database.postgres.pool import OPTIONS
+from shared.store.database.sqlite import migrating as sqlite_migrating
 from tests.store.books import ask, commit, contents, load, mail
 from tests.support.pipe import key_of
 
@@ -61,7 +64,7 @@ async def test_sqlites_rows_and_indexes_are_the_same_after_they_were_laid_out_an
     store = await open_store(f"sqlite:///{tmp_path}/keyturn.db", 10)
     with monkeypatch.context() as before:
         others = [migration for migration in migrations("sqlite") if migration.name != CLUSTERED]
-        before.setattr(sqlite, "migrations", lambda _: others)
+        before.setattr(sqlite_migrating, "migrations", lambda _: others)
         await store.database.migrate()
     for n in range(5):
         for chat in ("c1", "c2"):
@@ -90,9 +93,9 @@ async def test_a_migration_may_run_for_longer_than_a_statement_and_another_one_w
     bare_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Migration("9999_slow", ("SELECT pg_sleep(2)",))
-    monkeypatch.setattr(postgres, "migrations", lambda dialect: [*migrations(dialect), slow])
+    monkeypatch.setattr(postgres_migrating, "migrations", lambda dialect: [*migrations(dialect), slow])
     for name in ("statement_timeout", "lock_timeout"):
-        monkeypatch.setitem(postgres._OPTIONS, name, "300ms")
+        monkeypatch.setitem(OPTIONS, name, "300ms")
     first, second = await open_database(bare_url), await open_database(bare_url)
     applied = await asyncio.gather(first.migrate(), second.migrate())
     assert sorted(applied) == [[], [*NAMES, "9999_slow"]]
@@ -107,7 +110,7 @@ async def test_while_a_migration_waits_for_a_table_others_can_use_it(
     store = await open_store(bare_url, 10)
     await store.database.migrate()
     later = Migration("9999_later", ("ALTER TABLE sessions ADD COLUMN later BIGINT",))
-    monkeypatch.setattr(postgres, "migrations", lambda dialect: [*migrations(dialect), later])
+    monkeypatch.setattr(postgres_migrating, "migrations", lambda dialect: [*migrations(dialect), later])
     migrating, used = await open_database(bare_url), 0
     async with asyncio.timeout(120):
         async with await psycopg.AsyncConnection.connect(bare_url) as reading:

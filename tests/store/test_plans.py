@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.store import Store
-from shared.store.database.postgres import Postgres
+from shared.store.database.postgres import PostgresDatabase
 from shared.store.database.statements import STATEMENTS
 from tests.store.books import ask, raw, write
 from tests.support.pipe import key_of
@@ -76,7 +76,7 @@ SERIES = {
 
 @pytest.fixture
 async def filled(store: Store) -> Store:
-    series = SERIES[isinstance(store.database, Postgres)]
+    series = SERIES[isinstance(store.database, PostgresDatabase)]
     parts = {
         "keys": series.format(n=400, name="keys", column="k"),
         "numbers": series.format(n=50, name="numbers", column="n"),
@@ -89,7 +89,7 @@ async def filled(store: Store) -> Store:
 
 async def full_scans(store: Store, name: str, values: dict[str, Any]) -> list[str]:
     """The lines of a query's plan that read a whole table."""
-    if isinstance(store.database, Postgres):
+    if isinstance(store.database, PostgresDatabase):
         rows = await ask(store, f"EXPLAIN {STATEMENTS[name].postgres}", **values)
         return [row["QUERY PLAN"] for row in rows if "Seq Scan" in row["QUERY PLAN"]]
     rows = await ask(store, f"EXPLAIN QUERY PLAN {STATEMENTS[name].sqlite}", **values)

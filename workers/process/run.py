@@ -15,6 +15,7 @@ import uvloop
 
 from shared import keys, log, settings
 from shared.codec import Serializer
+from shared.interpreter import share_with_threads
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.own_modules import allow_working_directory
 from shared.pipeline import Pipeline, open_pipeline
@@ -36,6 +37,7 @@ TAKEN_AHEAD = (
 def work(config: Settings, lanes: Sequence[str] = LANES) -> None:
     """Run turns and deliveries until SIGTERM or SIGINT, then drain."""
     log.setup_for(config, "work")
+    share_with_threads()
     uvloop.run(_work(config, lanes))
 
 
@@ -43,6 +45,7 @@ def work_queues(worker: KeyturnWorker) -> None:
     """Serve a worker that RQ's command line made: its queues only."""
     config = settings.load()
     log.setup_for(config, "work")
+    share_with_threads()
     allow_working_directory()
 
     async def main() -> None:

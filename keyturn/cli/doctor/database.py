@@ -13,7 +13,7 @@ from keyturn.cli.deployment import sqlite_file
 from keyturn.cli.doctor.finding import Finding, Level, fail, ok, redacted, said, warn
 from shared.settings import Settings
 from shared.store.database.migrations import migrations
-from shared.store.database.postgres import behind_pooler
+from shared.store.database.postgres.pool import behind_pooler
 
 OLDEST_SQLITE = (3, 35)  # RETURNING
 OLDEST_POSTGRES = 130_000

@@ -51,11 +51,11 @@ async def open_database(url: str) -> Database:
     """The database at `url`, ready for use."""
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
-        from shared.store.database.sqlite import Sqlite
+        from shared.store.database.sqlite import SqliteDatabase
 
-        return Sqlite(Path(url.removeprefix("sqlite:///")))
+        return SqliteDatabase(Path(url.removeprefix("sqlite:///")))
     if scheme in ("postgresql", "postgres"):
-        from shared.store.database.postgres import Postgres
+        from shared.store.database.postgres import PostgresDatabase
 
-        return await Postgres.open(url)
+        return await PostgresDatabase.open(url)
     raise ConfigurationError("DATABASE_URL must begin with sqlite:/// or postgresql://")
