@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+import re
+from typing import Self
 
+from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from shared.session_key import MAIN
 from shared.setting_values import Names
+from shared.settings.section import Block, Section
+
+_AGENT_NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")  # as session keys have it
 
 
-class Llm(BaseModel):
+class LlmSettings(Block):
     """The `llm` agent: which model answers, and what it is told. `AGENT=local` takes all but the first three from here."""
-
-    model_config = ConfigDict(
-        extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, protected_namespaces=()
-    )
 
     model: str | None = None
     """`provider:name` as pydantic-ai knows it (`openai:gpt-5`); with BASE_URL, the name that the server there goes by."""
     base_url: str | None = Field(default=None, repr=False)
     """Any OpenAI-compatible server, up to and with its `/v1`. Unset: the provider's own."""
     api_key: SecretStr | None = None
-    """Unset: what the provider's own variable says, such as OPENAI_API_KEY."""
+    """The provider's key. Unset: what the provider's own variable says, such as OPENAI_API_KEY."""
     system_prompt: str = "You are a helpful assistant in a chat. Answer briefly, in the language of the user."
     """What the model is told before every conversation."""
     timeout_seconds: float = Field(default=120, gt=0)
@@ -35,32 +38,67 @@ class Llm(BaseModel):
     aside_model: str | None = None
     """The model for questions aside: titles, summaries, memory. Unset, or when it fails: the one that answers."""
 
-    @model_validator(mode="after")
-    def _fits(self) -> Llm:
-        if self.base_url is not None and not self.base_url.startswith(("https://", "http://")):
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_http_address(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("https://", "http://")):
             raise ValueError("LLM__BASE_URL is an http(s) address")
-        return self
+        return url
 
 
-class NamedAgent(BaseModel):
+class NamedAgent(Block):
     """A further agent, with settings of its own. Nothing is taken over from the others."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     agent: str
     """As AGENT."""
-    llm: Llm = Llm()
+    llm: LlmSettings = LlmSettings()
     """As LLM."""
 
 
-class Rule(BaseModel):
+class RoutingRule(Block):
     """Whom a conversation is with. What is left out is no condition."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, coerce_numbers_to_str=True)
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
     agent: str
     """`main`, or one of AGENTS."""
     platform: str | None = None
+    """Only on this platform."""
     account: str | None = None
+    """Only with this bot of the platform."""
     chat: str | None = None
+    """Only in the chat with this id."""
     user: str | None = None
+    """Only for the user with this id."""
+
+
+class AgentSettings(Section):
+    """Who answers."""
+
+    agent: str = "echo"
+    """`echo`, `llm`, `local`, or `module:object`: a function str -> str, sync or async, or an object with `run(turn)`."""
+    llm: LlmSettings = LlmSettings()
+    """Which model answers, and what it is told."""
+    agents: dict[str, NamedAgent] = Field(default_factory=dict)
+    """Further agents by name, each with its own AGENT and LLM: `AGENTS__<NAME>__AGENT`, `AGENTS__<NAME>__LLM__MODEL`."""
+    routing: tuple[RoutingRule, ...] = ()
+    """Who talks to which agent, a JSON list: `[{"platform": "…", "chat": "-100", "agent": "helper"}]`. First match wins."""
+
+    @field_validator("agents")
+    @classmethod
+    def _are_names(cls, agents: dict[str, NamedAgent]) -> dict[str, NamedAgent]:
+        if bad := [name for name in agents if not _AGENT_NAME.fullmatch(name) or name == MAIN]:
+            raise ValueError(f"AGENTS: {bad[0]!r:.80} cannot be a name; it is a lower-case word other than {MAIN}")
+        return agents
+
+    @model_validator(mode="after")
+    def _rules_name_agents(self) -> Self:
+        if lost := [rule.agent for rule in self.routing if rule.agent not in (MAIN, *self.agents)]:
+            raise ValueError(f"ROUTING names {lost[0]!r:.80}, which is not one of AGENTS")
+        return self
+
+    def for_agent(self, name: str) -> Self:
+        """The settings as that agent has them."""
+        if name not in self.agents:
+            return self
+        return self.model_copy(update={"agent": self.agents[name].agent, "llm": self.agents[name].llm})

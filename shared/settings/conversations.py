@@ -1,21 +1,21 @@
-"""How long a conversation lasts, what is kept of it, what it may cost, and the deployment's own commands."""
+"""What a conversation is, how long it lasts, and what is kept of it."""
 
 from __future__ import annotations
 
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from shared.context.reset import Mode, ResetPolicies, ResetPolicy
 from shared.messages import CHAT_TYPES
 from shared.platforms import FOR_PROGRAMS
 from shared.setting_values import Names
+from shared.settings.section import Block, Section
 
 
-class ResetRule(BaseModel):
+class ResetRule(Block):
     """When a conversation ends by itself. What is left out or null is the default here, never another rule's value."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     mode: Mode = "none"
     """`none`: never. `idle`: after lying idle. `daily`: at an hour of the day. `both`: whichever comes first."""
@@ -26,45 +26,46 @@ class ResetRule(BaseModel):
     notify: bool = True
     """The chat is told, with the first answer of the new conversation."""
     notify_exclude: Names = FOR_PROGRAMS
-    """Platforms whose chats are not told. Unset: those where programs write."""
+    """Platforms whose chats are not told."""
 
     @model_validator(mode="before")
     @classmethod
-    def _given(cls, values: Any) -> Any:
+    def _null_is_left_out(cls, values: Any) -> Any:
         return {k: v for k, v in values.items() if v is not None} if isinstance(values, dict) else values
 
     def policy(self) -> ResetPolicy:
+        """The rule as turns judge by it."""
         return ResetPolicy(self.mode, self.at_hour, self.idle_minutes, self.notify, self.notify_exclude)
 
 
-class Reset(ResetRule):
+class ResetSettings(ResetRule):
     """When conversations end by themselves: the rule of the platform, else of the chat type, else this one. Each is whole."""
 
     by_type: dict[str, ResetRule] = Field(default_factory=dict)
     """Rules for `dm`, `group`, `channel`, `thread`, `other`. A thread ends by a rule for `thread` only."""
     by_platform: dict[str, ResetRule] = Field(default_factory=dict)
-    """Rules for platforms, by name."""
+    """Rules for single platforms, by name."""
 
-    @model_validator(mode="after")
-    def _known(self) -> Reset:
-        if unknown := sorted(self.by_type.keys() - CHAT_TYPES):
+    @field_validator("by_type")
+    @classmethod
+    def _are_chat_types(cls, rules: dict[str, ResetRule]) -> dict[str, ResetRule]:
+        if unknown := sorted(rules.keys() - CHAT_TYPES):
             raise ValueError(f"RESET__BY_TYPE: there is no chat type {', '.join(unknown)}")
-        return self
+        return rules
 
     def policies(self) -> ResetPolicies:
+        """All rules as turns judge by them."""
         by_type = {name: rule.policy() for name, rule in self.by_type.items()}
         return ResetPolicies(self.policy(), by_type, {name: rule.policy() for name, rule in self.by_platform.items()})
 
 
-class Memory(BaseModel):
+class MemorySettings(Block):
     """Notes that outlive a conversation. They are made and shown by agents with a model only."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     enabled: bool = True
     """When a conversation is over, the model is asked what of it is worth keeping; later turns are shown the notes."""
     after_seconds: float = Field(default=300, ge=0)
-    """How long after the end of a conversation that is asked."""
+    """How long after the end of a conversation the model is asked."""
     at_once: int = Field(default=5, ge=1)
     """How many conversations a housekeeper has looked at per LOOK_SECONDS, however many have ended meanwhile."""
     look_seconds: float = Field(default=15, gt=0)
@@ -73,43 +74,40 @@ class Memory(BaseModel):
     """The model's time for one conversation. A message of the same chat waits for it, at the most this long."""
 
 
-class CustomCommand(BaseModel):
-    """A slash command of the deployment's own: TEXT is answered as it is, PROMPT goes to the agent."""
+class ConversationSettings(Section):
+    """Who shares a conversation, how much of it a turn sees, when it ends."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    group_sessions_per_user: bool = True
+    """In groups, each user has a conversation of their own. False: a group shares one."""
+    thread_sessions_per_user: bool = False
+    """In threads of groups too. Counts only while GROUP_SESSIONS_PER_USER is on: a shared group has shared threads."""
+    shared_chats: Names = ()
+    """Groups whose members share one conversation, and one per thread, as `<platform>:<chat id>`. They keep it whatever the
+    two settings above say."""
+    history_messages: int = Field(default=120, ge=0)
+    """How many rows of the transcript a turn sees. More cost more tokens."""
+    compress_idle_minutes: int = Field(default=0, ge=0)
+    """A conversation that lay idle so long is summarised before its next turn: the provider's prompt cache has forgotten it
+    by then, and all of it would be read, and paid, anew. 0: only what would not fit is summarised."""
+    titles: bool = True
+    """Give every conversation a title after its first answer: the model's, or the first words where there is no model."""
+    timezone: str = "UTC"
+    """Whose clocks count for a daily reset, a day's budget and LLM__TIMESTAMPS: an IANA name such as Europe/Berlin."""
+    reset: ResetSettings = ResetSettings()
+    """When conversations end by themselves."""
+    memory: MemorySettings = MemorySettings()
+    """Notes that outlive a conversation."""
 
-    text: str | None = None
-    """A fixed answer."""
-    prompt: str | None = None
-    """What the agent is asked; `{args}` stands for what followed the command."""
-    help: str = "a command of this bot"
-    """What /help says about it."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> CustomCommand:
-        if (self.text is None) == (self.prompt is None):
-            raise ValueError("a command of COMMANDS has either TEXT or PROMPT")
-        return self
-
-
-class Budget(BaseModel):
-    """What may be spent in a day. Beyond it, messages are refused until the next day; what is unset has no limit."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
-    user_tokens_per_day: int | None = Field(default=None, ge=0)
-    """Tokens, in and out, of one user."""
-    user_cost_per_day: float | None = Field(default=None, ge=0)
-    """USD of one user, as far as the prices are known."""
-    tokens_per_day: int | None = Field(default=None, ge=0)
-    """Tokens of everybody."""
-    cost_per_day: float | None = Field(default=None, ge=0)
-    """USD of everybody, as far as the prices are known."""
-
-    @property
-    def of_users(self) -> bool:
-        return self.user_tokens_per_day is not None or self.user_cost_per_day is not None
+    @field_validator("timezone")
+    @classmethod
+    def _is_a_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (KeyError, ValueError, OSError):
+            raise ValueError("TIMEZONE is an IANA name such as Europe/Berlin") from None
+        return name
 
     @property
-    def of_all(self) -> bool:
-        return self.tokens_per_day is not None or self.cost_per_day is not None
+    def zone(self) -> ZoneInfo:
+        """The clocks that count."""
+        return ZoneInfo(self.timezone)

@@ -1,4 +1,4 @@
-"""Lists of people that count on every platform: `<platform>:42`, or bare ids.
+"""Who may talk to the bot, and who may give which command. Lists of people have entries `<platform>:42`, or bare ids.
 
 A bare id is meant for chat platforms, whose ids nobody can choose. Where a program makes up the user ids, only an entry that
 names the platform counts.
@@ -8,10 +8,49 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from typing import Annotated
 
-from shared.setting_values import EVERYBODY
+from pydantic import Field, model_validator
+
+from shared.setting_values import EVERYBODY, Names
+from shared.settings.section import Block, Section
 
 _BARE = re.compile(r"[^\s:@,][^\s:,]*")  # no handle: names can be changed, ids cannot
+
+
+class CustomCommand(Block):
+    """A slash command of the deployment's own: TEXT is answered as it is, PROMPT goes to the agent."""
+
+    text: str | None = None
+    """A fixed answer."""
+    prompt: str | None = None
+    """What the agent is asked; `{args}` stands for what followed the command."""
+    help: str = "a command of this bot"
+    """What /help says about it."""
+
+    @model_validator(mode="after")
+    def _has_one_answer(self) -> CustomCommand:
+        if (self.text is None) == (self.prompt is None):
+            raise ValueError("a command of COMMANDS has either TEXT or PROMPT")
+        return self
+
+
+class PeopleSettings(Section):
+    """Users, admins and the commands that each may give."""
+
+    allowed_users: Names = ()
+    """Users that may talk to the bot: `<platform>:42`, or a bare id, which counts on all chat platforms; `*` is everybody there."""
+    allow_all_users: bool = False
+    """Everybody may talk to the bot where no list says otherwise."""
+    admin_users: Names = ()
+    """Users that may give every command: `<platform>:42`, or a bare id, which counts on all chat platforms. Where a program
+    makes up the user ids, only the first form counts."""
+    user_commands: Names = (EVERYBODY,)
+    """The commands that others may give; `*` is all but those for admins. /help and /whoami are always among them."""
+    commands: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")], CustomCommand] = Field(
+        default_factory=dict
+    )
+    """Commands of your own: `COMMANDS__<name>` = `{"text": …}` or `{"prompt": …}`."""
 
 
 def ids_on(platform: str, entries: Iterable[str], *, bare: bool) -> set[str]:

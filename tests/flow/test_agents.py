@@ -15,7 +15,7 @@ from shared.door import accept
 from shared.messages import Entry, Source
 from shared.pipeline import Pipeline, open_pipeline
 from shared.routing import agent_for
-from shared.settings import Llm, NamedAgent, Rule, Settings
+from shared.settings import LlmSettings, NamedAgent, RoutingRule, Settings
 from shared.store.secrets import SENDER_KEY
 from tests.flow.test_context import hear
 from tests.support.openai import KEY, Provider, open_provider
@@ -30,7 +30,9 @@ Make = Callable[..., Settings]
 
 
 def helper(provider: Provider, model: str = "helper-model") -> NamedAgent:
-    llm = Llm(model=model, base_url=provider.url, api_key=SecretStr(KEY), system_prompt="You help.", models=("m2",))
+    llm = LlmSettings(
+        model=model, base_url=provider.url, api_key=SecretStr(KEY), system_prompt="You help.", models=("m2",)
+    )
     return NamedAgent(agent="llm", llm=llm)
 
 
@@ -56,10 +58,10 @@ async def until_sent(pipe: Pipeline, key: str) -> list[str]:
 )
 def test_the_first_rule_that_fits_decides_and_else_main(source: Source, agent: str) -> None:
     rules = (
-        Rule(platform="telegram", chat="-100", agent="first"),
-        Rule(account="work", agent="first"),
-        Rule(platform="telegram", user="7", agent="second"),
-        Rule(user="7", agent="third"),
+        RoutingRule(platform="telegram", chat="-100", agent="first"),
+        RoutingRule(account="work", agent="first"),
+        RoutingRule(platform="telegram", user="7", agent="second"),
+        RoutingRule(user="7", agent="third"),
     )
     names = {name: NamedAgent(agent="echo") for name in ("first", "second", "third")}
     assert agent_for(source, Settings(_env_file=None, agents=names, routing=rules)) == agent  # type: ignore[call-arg]
@@ -67,7 +69,7 @@ def test_the_first_rule_that_fits_decides_and_else_main(source: Source, agent: s
 
 async def test_two_agents_answer_their_own_conversations_side_by_side(make_settings: Make) -> None:
     async with open_provider() as provider:
-        rules = (Rule(chat="c2", agent="helper"),)
+        rules = (RoutingRule(chat="c2", agent="helper"),)
         configured = make_settings(agents={"helper": helper(provider)}, routing=rules, titles=False)
         async with open_pipeline(configured) as pipe, working(pipe):
             keys = [(await accept(pipe, an_inbound("hello", chat=chat))).session_key for chat in ("c1", "c2")]
@@ -84,7 +86,7 @@ async def test_two_agents_answer_their_own_conversations_side_by_side(make_setti
 
 
 async def test_a_conversation_whose_agent_is_gone_is_not_given_to_another(make_settings: Make) -> None:
-    was = make_settings(agents={"gone": NamedAgent(agent="echo")}, routing=(Rule(agent="gone"),))
+    was = make_settings(agents={"gone": NamedAgent(agent="echo")}, routing=(RoutingRule(agent="gone"),))
     async with open_pipeline(was) as pipe:
         key = (await accept(pipe, an_inbound("for you only"))).session_key
         rig = Rig(pipe)

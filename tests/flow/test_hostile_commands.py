@@ -11,7 +11,7 @@ from shared.agent.turn import Result, Turn
 from shared.control import CONTROL_COMMANDS
 from shared.messages import Entry
 from shared.pipeline import open_pipeline
-from shared.settings import CustomCommand, Memory, Settings
+from shared.settings import CustomCommand, MemorySettings, Settings
 from tests.store.books import ask
 from tests.support.pipe import Rig
 from workers.agents.contract import Answer, answered
@@ -79,7 +79,7 @@ def hostile(chance: random.Random) -> str:
 async def rig(make_settings: Callable[..., Settings]) -> AsyncIterator[Rig]:
     commands = {"ask": CustomCommand(prompt="Say {args}"), "rules": CustomCommand(text="Be kind.")}
     settings = make_settings(
-        commands=commands, admin_users=("webhook:u1",), memory=Memory(after_seconds=0), mailbox_limit=5000
+        commands=commands, admin_users=("webhook:u1",), memory=MemorySettings(after_seconds=0), mailbox_limit=5000
     )
     async with open_pipeline(settings) as pipe:
         yield Rig(pipe, Model())

@@ -23,7 +23,7 @@ from shared.door import accept
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
 from shared.routing import Sharing
-from shared.settings import Memory, Reset, Settings
+from shared.settings import MemorySettings, ResetSettings, Settings
 from tests.flow.test_cli import Cli, cli, environment, lone_cli
 from tests.flow.test_memory import Model
 from tests.store.books import write
@@ -38,8 +38,8 @@ GROUP = "telegram:-100"
 
 @pytest.fixture
 def settings(make_settings: Callable[..., Settings]) -> Settings:
-    reset = Reset(mode="idle", idle_minutes=10_000_000)
-    return make_settings(shared_chats=(GROUP,), reset=reset, memory=Memory(after_seconds=0))
+    reset = ResetSettings(mode="idle", idle_minutes=10_000_000)
+    return make_settings(shared_chats=(GROUP,), reset=reset, memory=MemorySettings(after_seconds=0))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from shared.door import accept
 from shared.errors import Superseded
 from shared.messages import Inbound
 from shared.pipeline import Pipeline, open_pipeline
-from shared.settings import Reset, ResetRule, Settings
+from shared.settings import ResetRule, ResetSettings, Settings
 from shared.store.change import Commit, Proof
 from shared.store.transcript import LATEST
 from tests.store.books import ask, write
@@ -49,7 +49,8 @@ class Recorder:
 def settings(make_settings: Callable[..., Settings]) -> Settings:
     rule = ResetRule(mode="daily", notify=False)
     return make_settings(
-        reset=Reset(mode="idle", idle_minutes=30, notify_exclude=(), by_type={"group": rule}), timezone="Europe/Berlin"
+        reset=ResetSettings(mode="idle", idle_minutes=30, notify_exclude=(), by_type={"group": rule}),
+        timezone="Europe/Berlin",
     )
 
 

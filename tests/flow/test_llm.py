@@ -22,7 +22,7 @@ from pydantic_ai.providers.deepseek import DeepSeekProvider
 from shared.agent.turn import Result, Turn
 from shared.errors import ConfigurationError, Outage, Permanent, RateLimited, Transient
 from shared.messages import Entry, Inbound, Source
-from shared.settings import Llm, Settings
+from shared.settings import LlmSettings, Settings
 from tests.support import openai
 from tests.support.openai import KEY, MODEL, Provider, Trouble, open_provider
 from tests.support.pipe import Rig, key_of
@@ -32,9 +32,9 @@ from workers.agents.llm import TOO_LONG_NOTICE, LlmAgent, Refused, TooLong, open
 from workers.agents.local import LocalAgent
 
 
-def config(provider: Provider, **changes: Any) -> Llm:
+def config(provider: Provider, **changes: Any) -> LlmSettings:
     values = {"model": MODEL, "base_url": provider.url, "api_key": SecretStr(KEY), "system_prompt": "Be kind."}
-    return Llm(**{**values, **changes})
+    return LlmSettings(**{**values, **changes})
 
 
 def a_turn(text: str = "hello", *history: Entry, key: str = key_of(), **source: Any) -> Turn:
@@ -229,7 +229,7 @@ async def test_signed_thinking_is_kept_and_sent_back_as_it_was(rig: Rig) -> None
         ThinkingPart("", id="redacted_thinking", signature="cipher", provider_name="anthropic"),
     )
     model = Signing(*given, TextPart("42"))
-    rig.agent = LlmAgent(Llm(model="m", base_url="http://127.0.0.1:1/v1"), model)
+    rig.agent = LlmAgent(LlmSettings(model="m", base_url="http://127.0.0.1:1/v1"), model)
     for text in ("what is it?", "and why?"):
         await rig.accept(text)
         await rig.run_turns()
@@ -252,7 +252,7 @@ async def test_imported_thinking_blocks_are_sent_with_their_signatures() -> None
         "garbage",
     ]
     model = Signing(TextPart("ok"))
-    agent = LlmAgent(Llm(model="m", base_url="http://127.0.0.1:1/v1"), model)
+    agent = LlmAgent(LlmSettings(model="m", base_url="http://127.0.0.1:1/v1"), model)
     await agent.run(a_turn("next", Entry("user", "q"), Entry("assistant", "a", data={"thinking": blocks})))
     assert [(part.content, part.signature) for part in model.thoughts] == [("hm", "sig-1"), ("", "cipher")]
 
@@ -261,7 +261,7 @@ async def test_the_parts_of_an_answer_and_their_details_are_sent_back_as_they_we
     details = {"thought_signature": "abc"}
     given = (TextPart("one", provider_name="anthropic", provider_details=details), TextPart(" and two"))
     model = Signing(*given)
-    rig.agent = LlmAgent(Llm(model="m", base_url="http://127.0.0.1:1/v1"), model)
+    rig.agent = LlmAgent(LlmSettings(model="m", base_url="http://127.0.0.1:1/v1"), model)
     for text in ("q", "again"):
         await rig.accept(text)
         await rig.run_turns()
@@ -527,7 +527,7 @@ async def test_an_inbound_with_nothing_in_it_is_refused_and_not_sent() -> None:
 
 
 def test_the_agent_is_resolved_by_name_and_takes_its_settings() -> None:
-    named = Settings(_env_file=None, llm=Llm(model="m", base_url="http://127.0.0.1:1/v1"))  # type: ignore[call-arg]
+    named = Settings(_env_file=None, llm=LlmSettings(model="m", base_url="http://127.0.0.1:1/v1"))  # type: ignore[call-arg]
     assert isinstance(resolve("llm", named), LlmAgent)
     assert isinstance(resolve("local", named), LocalAgent)
 
@@ -535,13 +535,13 @@ def test_the_agent_is_resolved_by_name_and_takes_its_settings() -> None:
 @pytest.mark.parametrize(
     ("llm", "complaint"),
     [
-        (Llm(), "needs LLM__MODEL"),
-        (Llm(model="gpt-5", api_key=SecretStr(KEY)), "Unknown model"),
-        (Llm(model="nobody:gpt-5", api_key=SecretStr(KEY)), "LLM__MODEL=nobody:gpt-5"),
-        (Llm(model="anthropic:claude-sonnet-4-5", api_key=SecretStr(KEY)), "anthropic"),
+        (LlmSettings(), "needs LLM__MODEL"),
+        (LlmSettings(model="gpt-5", api_key=SecretStr(KEY)), "Unknown model"),
+        (LlmSettings(model="nobody:gpt-5", api_key=SecretStr(KEY)), "LLM__MODEL=nobody:gpt-5"),
+        (LlmSettings(model="anthropic:claude-sonnet-4-5", api_key=SecretStr(KEY)), "anthropic"),
     ],
 )
-def test_a_model_that_cannot_be_had_is_said_at_the_start(llm: Llm, complaint: str) -> None:
+def test_a_model_that_cannot_be_had_is_said_at_the_start(llm: LlmSettings, complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint) as caught:
         LlmAgent(llm)
     assert KEY not in str(caught.value)
@@ -549,10 +549,10 @@ def test_a_model_that_cannot_be_had_is_said_at_the_start(llm: Llm, complaint: st
 
 def test_a_provider_by_name_takes_the_key_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-environment")
-    model = open_model(Llm(model="openai:gpt-5", api_key=SecretStr(KEY)))
+    model = open_model(LlmSettings(model="openai:gpt-5", api_key=SecretStr(KEY)))
     assert isinstance(model, OpenAIResponsesModel) and model.model_name == "gpt-5"
     assert model.client.api_key == KEY
-    unset = open_model(Llm(model="openai:gpt-5"))
+    unset = open_model(LlmSettings(model="openai:gpt-5"))
     assert isinstance(unset, OpenAIResponsesModel) and unset.client.api_key == "sk-of-the-environment"
 
 

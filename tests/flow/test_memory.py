@@ -11,7 +11,7 @@ from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
 from shared.messages import Entry
 from shared.pipeline import Pipeline, open_pipeline
-from shared.settings import Memory, Reset, Settings
+from shared.settings import MemorySettings, ResetSettings, Settings
 from tests.store.books import ask, write
 from tests.support.pipe import Rig, control_key, key_of
 from tests.support.working import working
@@ -49,7 +49,9 @@ class Model:
 
 @pytest.fixture
 def settings(make_settings: Callable[..., Settings]) -> Settings:
-    return make_settings(reset=Reset(mode="idle", idle_minutes=30), memory=Memory(after_seconds=0, at_once=3))
+    return make_settings(
+        reset=ResetSettings(mode="idle", idle_minutes=30), memory=MemorySettings(after_seconds=0, at_once=3)
+    )
 
 
 @pytest.fixture
@@ -291,8 +293,8 @@ async def test_a_worker_and_a_housekeeper_flush_what_is_over_and_the_next_answer
 ) -> None:
     await talk(rig)
     await grow_old(rig.pipe)
-    memory = Memory(after_seconds=0, look_seconds=0.05)
-    config = make_settings(reset=Reset(mode="idle", idle_minutes=30), memory=memory, titles=False)
+    memory = MemorySettings(after_seconds=0, look_seconds=0.05)
+    config = make_settings(reset=ResetSettings(mode="idle", idle_minutes=30), memory=memory, titles=False)
     model.begun.clear()
     model.go_on.clear()
     async with open_pipeline(config) as pipe, working(pipe, model):
@@ -331,7 +333,7 @@ async def test_with_memory_off_nothing_is_looked_at_and_nothing_shown(
 ) -> None:
     await talk(rig)
     await talk(rig, "c1", "/new")
-    config = make_settings(memory=Memory(enabled=False, after_seconds=0))
+    config = make_settings(memory=MemorySettings(enabled=False, after_seconds=0))
     async with open_pipeline(config) as pipe:
         await Watcher(pipe).look()
         assert await rig.pop(pipe.turns, key_of()) is None

@@ -11,7 +11,7 @@ import pytest
 
 from shared import keys
 from shared.pipeline import Pipeline, open_pipeline
-from shared.settings import Reset, Settings
+from shared.settings import ResetSettings, Settings
 from shared.store.change import Commit, Committed
 from tests.store.books import write
 from tests.support.pipe import Rig, key_of
@@ -130,7 +130,7 @@ async def test_every_failure_at_the_head_of_a_mailbox_counts_until_the_message_i
 
 async def test_what_fails_between_the_load_and_the_agent_counts_too(make_settings: Callable[..., Settings]) -> None:
     """A fact of the session that cannot be read: whether it is over is asked before any agent is."""
-    settings = make_settings(reset=Reset(mode="idle"), lease_seconds=1, heartbeat_seconds=0.3)
+    settings = make_settings(reset=ResetSettings(mode="idle"), lease_seconds=1, heartbeat_seconds=0.3)
     async with open_pipeline(settings) as pipe:
         rig = Rig(pipe)
         async with working(pipe):

@@ -13,7 +13,7 @@ from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
 from shared.messages import Entry, Mail, Reply
 from shared.pipeline import open_pipeline
-from shared.settings import Budget, Memory, Settings
+from shared.settings import BudgetSettings, MemorySettings, Settings
 from shared.store.change import Commit, Proof
 from shared.store.usage import Spent, Whose, day_of
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
@@ -176,7 +176,7 @@ LIMITS: dict[str, Any] = {
 async def test_beyond_a_budget_a_message_is_refused_with_the_time_and_without_the_agent(
     make_settings: Callable[..., Settings], limit: str
 ) -> None:
-    async with open_pipeline(make_settings(budget=Budget(**{limit: LIMITS[limit]}))) as pipe:
+    async with open_pipeline(make_settings(budget=BudgetSettings(**{limit: LIMITS[limit]}))) as pipe:
         rig, budgets = Rig(pipe), Budgets(pipe)
         rig.agent = agent = Spender()
         await pipe.store.usage.aside(agent.usage, Whose("ses_old", ME, "main"), "2001-01-01")  # another day
@@ -199,7 +199,7 @@ async def test_budgets_are_asked_only_where_one_is_set(
     make_settings: Callable[..., Settings], limits: dict[str, Any]
 ) -> None:
     async with (
-        open_pipeline(make_settings(budget=Budget(**limits))) as pipe,
+        open_pipeline(make_settings(budget=BudgetSettings(**limits))) as pipe,
         open_crew(pipe, Spender(), "test") as crew,
     ):
         assert (crew.runner.budgets is not None) is bool(limits)
@@ -228,7 +228,7 @@ async def test_beyond_a_budget_no_question_is_asked_for_titles_summaries_or_memo
     make_settings: Callable[..., Settings],
 ) -> None:
     """The first answer uses the budget up; after it, nothing that somebody does makes a model work."""
-    budget, memory = Budget(user_tokens_per_day=100), Memory(after_seconds=0, look_seconds=0.1)
+    budget, memory = BudgetSettings(user_tokens_per_day=100), MemorySettings(after_seconds=0, look_seconds=0.1)
     async with open_pipeline(make_settings(budget=budget, memory=memory)) as pipe:
         rig, agent = Rig(pipe), Asked()
         async with working(pipe, agent):
@@ -252,7 +252,7 @@ async def test_beyond_a_budget_no_question_is_asked_for_titles_summaries_or_memo
 async def test_within_a_budget_titles_and_summaries_are_asked_for_and_counted(
     make_settings: Callable[..., Settings],
 ) -> None:
-    async with open_pipeline(make_settings(budget=Budget(user_tokens_per_day=100_000))) as pipe:
+    async with open_pipeline(make_settings(budget=BudgetSettings(user_tokens_per_day=100_000))) as pipe:
         rig, agent = Rig(pipe), Asked()
         async with working(pipe, agent):
             await ended(pipe, [(await rig.accept(text)).id for text in ("one", "two", "/compress here 1")])

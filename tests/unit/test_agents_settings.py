@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.errors import ConfigurationError
-from shared.settings import Rule
+from shared.settings import RoutingRule
 from tests.support.environment import load
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
@@ -24,7 +24,7 @@ def test_agents_and_rules_come_from_the_environment_and_keep_their_secrets(monke
     )
     named = loaded.for_agent("helper")
     assert (named.agent, named.llm.model, named.llm.models) == ("llm", "m1", ("m2", "m3"))
-    assert loaded.routing == (Rule(platform="telegram", chat="-100", agent="helper"),)
+    assert loaded.routing == (RoutingRule(platform="telegram", chat="-100", agent="helper"),)
     assert loaded.for_agent("main") is loaded and loaded.llm.model is None
     assert "canary" not in repr(loaded) and "canary-7f3a9c" in loaded.secret_values()
 

