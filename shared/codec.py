@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from shared.address import Address
 from shared.errors import Malformed
 from shared.messages import Media, Source
 
@@ -57,6 +58,18 @@ def decode_source(fields: Any) -> Source:
     return source
 
 
+def decode_address(fields: Any) -> Address | None:
+    """The address in a decoded record, if there is one; Malformed where it is something else."""
+    if fields is None:
+        return None
+    try:
+        address = from_fields(Address, fields)
+    except (TypeError, AttributeError):
+        raise Malformed("the address is no object, or a field is missing") from None
+    check_fields(address, "address", _ADDRESS)
+    return address
+
+
 def decode_media(items: Any) -> tuple[Media, ...]:
     """The media in a decoded record; Malformed where they are something else."""
     try:
@@ -72,6 +85,10 @@ _TEXT, _MAYBE_TEXT = (str,), (str, type(None))
 _SOURCE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("platform", "chat", "chat_type", "account"), _TEXT),
     **dict.fromkeys(("user", "user_alt", "thread", "scope", "chat_name", "user_name", "topic"), _MAYBE_TEXT),
+}
+_ADDRESS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("platform", "account", "chat"), _TEXT),
+    "thread": _MAYBE_TEXT,
 }
 _MEDIA: dict[str, tuple[type, ...]] = {"url": _TEXT, "type": _MAYBE_TEXT, "name": _MAYBE_TEXT}
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from shared.address import Address
 from shared.value import value
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class State(StrEnum):
 
 @value
 class Source:
-    """Where a message comes from and so where its reply goes. Ids are the platform's own, as text."""
+    """Who says something, and where. Ids are the platform's own, as text."""
 
     platform: str
     chat: str
@@ -43,6 +44,11 @@ class Source:
     chat_name: str | None = None
     user_name: str | None = None
     topic: str | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where an answer goes, whoever is answered."""
+        return Address(self.platform, self.account, self.chat, self.thread)
 
 
 @value
@@ -94,15 +100,22 @@ class Entry:
 
 @value
 class Reply:
-    """Something to say in the chat that the turn answers."""
+    """Something to say: in the chat that the turn answers, unless `to` names another."""
 
     text: str
     media: tuple[Media, ...] = ()
+    to: Address | None = None
+    edits: str | None = (
+        None  # the receipt of a message of ours there: it is changed to this, where the platform can do that
+    )
 
 
 @value
 class Part:
-    """One send: a reply, or a piece of one. `idempotency_key` is the same on every try."""
+    """One send: a reply, or a piece of one. `idempotency_key` is the same on every try.
+
+    `source` is who is answered; the part goes to `to`.
+    """
 
     id: int
     idempotency_key: str
@@ -118,6 +131,18 @@ class Part:
     answers: str | None = None  # the platform's id of the message that it belongs to
     sending: bool = False  # a send was begun and nobody knows how it ended
     sending_for: timedelta = timedelta(0)  # how long ago that was, by the database's clock
+    elsewhere: Address | None = None  # where it goes, if not to where the source speaks
+    edits: str | None = None  # the message of ours that it changes
+
+    @property
+    def to(self) -> Address:
+        return self.elsewhere or self.source.address
+
+    @property
+    def chat_type(self) -> str:
+        """The kind of chat that it goes to, as far as we know."""
+        there = self.elsewhere
+        return self.source.chat_type if there is None or there.place == self.source.address.place else "other"
 
     @property
     def counted(self) -> int:
@@ -127,7 +152,10 @@ class Part:
 
 @value
 class Receipt:
-    """What the platform said when it took a part; the message id is empty where it has none."""
+    """What the platform said when it took a part. It is kept, so that the message can be changed later.
+
+    The message id is in whatever form the platform's sender knows it again by; empty where there is none.
+    """
 
     message_id: str = ""
 

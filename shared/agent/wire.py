@@ -28,7 +28,7 @@ from shared.agent.events import (
     Took,
 )
 from shared.agent.turn import Result, Said, Speaker, Turn
-from shared.codec import decode_media, decode_source, encode_json
+from shared.codec import decode_address, decode_media, decode_source, encode_json
 from shared.errors import Malformed
 from shared.messages import Entry, Inbound, Reply
 
@@ -141,7 +141,12 @@ def _ask(content: Mapping[str, Any]) -> Ask:
 
 
 def _replies(content: Any) -> tuple[Reply, ...]:
-    return tuple(Reply(reply["text"], decode_media(reply.get("media") or ())) for reply in content)
+    return tuple(
+        Reply(
+            reply["text"], decode_media(reply.get("media") or ()), decode_address(reply.get("to")), reply.get("edits")
+        )
+        for reply in content
+    )
 
 
 _KINDS: dict[type[Event], str] = {

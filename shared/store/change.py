@@ -91,3 +91,14 @@ class Committed:
     destination: str
     outbox: tuple[int, ...]
     changed: bool = False  # more than rows were added: read the session again before the next turn
+    elsewhere: Mapping[int, str] = field(default_factory=dict)  # the destinations of rows that go to other chats
+
+    @property
+    def by_destination(self) -> Mapping[str, Sequence[int]]:
+        """The rows that each destination waits for, in order."""
+        if not self.elsewhere:
+            return {self.destination: self.outbox}
+        rows: dict[str, list[int]] = {}
+        for row in self.outbox:
+            rows.setdefault(self.elsewhere.get(row, self.destination), []).append(row)
+        return rows

@@ -116,7 +116,8 @@ class Commits:
         changed = changed or not session.is_loaded
         if not changed:
             self._windows.keep(stamp.session_key, stamp.turn_id, moved.history)
-        return Committed(moved, destination, outbox, changed)
+        elsewhere = {id: to for id, row in zip(outbox, parts, strict=True) if (to := row["destination"]) != destination}
+        return Committed(moved, destination, outbox, changed, elsewhere)
 
 
 def deactivate(from_n: int, to_n: int) -> Also:

@@ -17,7 +17,7 @@ from typing import Protocol, TypedDict, Unpack
 import orjson
 
 from shared.clock import now_ms
-from shared.codec import decode_media, decode_source
+from shared.codec import decode_address, decode_media, decode_source
 from shared.messages import Part
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
@@ -172,4 +172,6 @@ def _part(row: Row) -> Part:
         answers=payload.get("answers"),
         sending=row["state"] == "sending",
         sending_for=timedelta(milliseconds=row.get("sending_ms") or 0),
+        elsewhere=decode_address(payload.get("to")),
+        edits=payload.get("edits"),
     )

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
+from shared.address import Address
 from shared.codec import encode_text, storable
+from shared.errors import Malformed
 from shared.lane_key import Destination, conversation_of
 from shared.messages import Mail, Reply
+from shared.session_key import check_id
 
 
 class PartRow(TypedDict):
@@ -30,11 +33,13 @@ class PartRow(TypedDict):
 def parts_of(
     mail: Sequence[Mail], replies: Sequence[Reply], *, turn_id: str, session_key: str, now: int
 ) -> tuple[str, list[PartRow]]:
-    """The destination and one row per reply. Replies go where the last of the mail came from; without mail there are none."""
+    """Where the last of the mail came from, and one row per reply, in order. Replies go there, unless they name another
+    address; without mail there are none. Malformed for an address that is none.
+    """
     if not mail:
         return "", []
     source, answers = mail[-1].inbound.source, mail[-1].inbound.message
-    destination = str(Destination(source.platform, source.account, source.chat))
+    destination = str(Destination(*source.address.place))
     in_reply_to = [m.inbound.event_id for m in mail]
     conversation = conversation_of(session_key)
     rows: list[PartRow] = []
@@ -48,6 +53,11 @@ def parts_of(
             "media": reply.media,
             "answers": answers,
         }
+        to = reply.to
+        if to is not None:
+            payload |= {"to": _checked(to), "answers": answers if to == source.address else None}
+        if reply.edits is not None:
+            payload["edits"] = reply.edits
         rows.append(
             {
                 "idempotency_key": f"out_{turn_id}_{ordinal}",
@@ -55,10 +65,19 @@ def parts_of(
                 "ordinal": ordinal,
                 "session_key": session_key,
                 "conversation": conversation,
-                "destination": destination,
-                "platform": source.platform,
+                "destination": destination if to is None else str(Destination(*to.place)),
+                "platform": source.platform if to is None else to.platform,
                 "payload": encode_text(payload),
                 "now": now,
             }
         )
     return destination, rows
+
+
+def _checked(to: Address) -> Address:
+    """Malformed for an address that an agent made up of nothing, or of more than our stores keep."""
+    if not to.platform or not to.chat:
+        raise Malformed("an address has a platform and a chat")
+    for id in (to.account, to.chat, to.thread):
+        check_id(id)
+    return to

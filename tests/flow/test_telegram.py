@@ -22,6 +22,7 @@ from producers.listening import Listener
 from producers.settling import FULL_NOTICE
 from producers.telegram.listen import Polling
 from producers.telegram.normalise import Bot, normalise
+from shared.address import Address
 from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
 from shared.codec import message_id
@@ -392,6 +393,37 @@ async def _settled(pipe: Pipeline, turn_id: str, state: str = "sent") -> list[An
         while any(part["state"] != state for part in await pipe.store.outbox.of_turn(turn_id)):
             await asyncio.sleep(0.02)
     return await pipe.store.outbox.of_turn(turn_id)
+
+
+async def test_a_reply_may_go_to_another_chat_than_the_one_it_answers(pipe: Pipeline, fake: FakeTelegram) -> None:
+    there = Address("telegram", "", str(SUPERGROUP), "12")
+    async with answering(pipe, fake, saying(Reply("here"), Reply("x" * 5000, to=there))) as hook:
+        await hook.bring(said("go"))
+        await fake.until(lambda fake: fake.texts(ANN) and len(fake.texts(SUPERGROUP)) == 2)
+    assert fake.texts(ANN) == ["here"]
+    sent = [call for call in fake.of("sendMessage") if call["chat_id"] == SUPERGROUP]
+    assert [call["message_thread_id"] for call in sent] == [12, 12]
+    assert not any("reply_parameters" in call for call in sent)  # what it answers was said elsewhere
+
+
+async def test_a_message_of_ours_is_changed_later_by_its_receipt(pipe: Pipeline, fake: FakeTelegram) -> None:
+    class Drafting:
+        """Says something, then changes it: what it said is known by its receipt."""
+
+        async def run(self, turn: Turn) -> Result:
+            if turn.mail[-1].text == "begin":
+                return Result((Entry("assistant", "draft"),), (Reply("draft"),))
+            [receipt] = [str(message["message_id"]) for message in fake.shown[ANN]][:1]
+            return Result((Entry("assistant", "final"),), (Reply("**final**", edits=receipt),))
+
+    async with answering(pipe, fake, Drafting()) as hook:
+        await hook.bring(said("begin"))
+        await fake.until(lambda fake: fake.texts(ANN) == ["draft"])
+        await hook.bring(said("end"))
+        await fake.until(lambda fake: fake.texts(ANN) == ["final"])
+        [row] = [row for row in await ask(pipe.store, "SELECT receipt FROM outbox ORDER BY id") if row["receipt"]][:1]
+    assert row["receipt"] == str(fake.shown[ANN][0]["message_id"])
+    assert [entity["type"] for entity in fake.shown[ANN][0]["entities"]] == ["bold"]
 
 
 async def test_files_are_sent_by_reference(pipe: Pipeline, fake: FakeTelegram) -> None:

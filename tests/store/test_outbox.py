@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from shared.messages import Part
+import pytest
+
+from shared.address import Address
+from shared.errors import Malformed
+from shared.messages import Part, Reply
 from shared.store import Store
-from tests.store.books import ask, commit, load, mail, write
+from shared.store.change import Commit
+from tests.store.books import ask, commit, load, mail, proof, write
 from tests.support.pipe import key_of
 
 PLACE = "to:webhook:c1"
@@ -32,6 +37,27 @@ async def test_parts_are_given_in_order_with_all_that_a_sender_needs(store: Stor
     assert (first.attempts, first.sending) == (0, False)
     assert first.idempotency_key != second.idempotency_key
     assert [part.id for part in await store.outbox.open_parts(PLACE, 1)] == [first.id]
+
+
+async def test_a_reply_to_another_chat_waits_there_and_says_what_it_edits(store: Store) -> None:
+    there, letter = Address("webhook", "second", "c2", "t2"), await mail(store, thread="t1")
+    replies = [Reply("one"), Reply("two", to=there, edits="m7"), Reply("three", to=letter.inbound.source.address)]
+    committed = await store.commit(Commit(await load(store), key_of(), proof("turn_x"), [letter], (), replies))
+    one, three = await store.outbox.open_parts(PLACE, 10)
+    [two] = await store.outbox.open_parts("to:webhook@second:c2", 10)
+    assert (one.id, two.id, three.id) == committed.outbox
+    assert committed.by_destination == {PLACE: [one.id, three.id], "to:webhook@second:c2": [two.id]}
+    assert (two.to, two.edits, two.chat_type, two.answers) == (there, "m7", "other", None)
+    assert (one.to, one.edits, one.chat_type) == (letter.inbound.source.address, None, "dm")
+    assert three.to == one.to and three.chat_type == "dm"
+
+
+@pytest.mark.parametrize("to", [Address("", "", "c1"), Address("webhook", "", ""), Address("webhook", "", "x" * 300)])
+async def test_an_address_that_is_none_is_refused_and_nothing_is_written(store: Store, to: Address) -> None:
+    letter = await mail(store)
+    with pytest.raises(Malformed):
+        await store.commit(Commit(await load(store), key_of(), proof("turn_x"), [letter], (), [Reply("x", to=to)]))
+    assert await store.outbox.open_parts(PLACE, 10) == []
 
 
 async def test_only_one_attempt_may_begin(store: Store) -> None:

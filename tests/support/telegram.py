@@ -137,7 +137,7 @@ class FakeTelegram:
         if call.method == "getMe":
             joins = {"can_join_groups": True, "can_read_all_group_messages": False, "supports_inline_queries": False}
             return JSONResponse({"ok": True, "result": {**BOT, "id": int(self.token.partition(":")[0]), **joins}})
-        trouble = self.trouble.popleft() if self.trouble and call.method.startswith("sendM") else None
+        trouble = self.trouble.popleft() if self.trouble and call.method in ("sendMessage", "editMessageText") else None
         if isinstance(trouble, Refused):
             raise trouble
         if trouble is Trouble.PAGE:
@@ -181,12 +181,32 @@ class FakeTelegram:
             raise Refused(400, "Bad Request: message thread not found")
         if call.method == "sendChatAction":
             return True
+        if call.method == "editMessageText":
+            return self._edit(chat, call)
         message = {"message_id": 1000 + len(self.calls), "date": 1767225600, "from": BOT, "chat": _chat(chat)}
         if thread is not None:
             message |= {"message_thread_id": int(thread), "is_topic_message": True}
         message |= _shown(call)
         self.shown.setdefault(chat, []).append(message)
         return message
+
+    def _edit(self, chat: int, call: Call) -> Any:
+        for message in self.shown.get(chat, ()):
+            if message["message_id"] == int(call.fields["message_id"]):
+                if not _changed(message, call):
+                    raise Refused(
+                        400, "Bad Request: message is not modified: specified new message content is the same"
+                    )
+                return message
+        raise Refused(400, "Bad Request: message to edit not found")
+
+
+def _changed(shown: dict[str, Any], call: Call) -> bool:
+    after = {**{name: value for name, value in shown.items() if name != "entities"}, **_shown(call)}
+    changed = after != shown
+    shown.clear()
+    shown.update(after)
+    return changed
 
 
 def _shown(call: Call) -> dict[str, Any]:
@@ -196,7 +216,7 @@ def _shown(call: Call) -> dict[str, Any]:
         return {"photo": [size]}
     if call.method == "sendDocument":
         return {"document": {"file_id": call.fields["document"], "file_unique_id": "u"}}
-    if call.method != "sendMessage":
+    if call.method not in ("sendMessage", "editMessageText"):
         raise Refused(404, "Not Found: method not found")
     text, entities = call.fields["text"], list[dict[str, Any]]()
     if call.fields.get("parse_mode") == "HTML":

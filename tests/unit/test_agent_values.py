@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 import keyturn
+from shared.address import Address
 from shared.agent.events import Ask, Began, Call, Delta, Done, Ended, Event, Notice, Row, Spent, Thought, Took
 from shared.agent.inbox import EmptyInbox
 from shared.agent.steps import How, Stepped, UnrecordedSteps
@@ -32,6 +33,7 @@ EVENTS: list[Event] = [
     Ask("q1", "May I?", ("yes", "no"), timedelta(minutes=5), CALL),
     Ask("q2", "Which?"),
     Done((Reply("a", (Media("https://example.org/a", "image/png", "a"),)), Reply("b"))),
+    Done((Reply("c", to=Address("matrix", "", "!room", "t1"), edits="m1"), Reply("d", to=Address("irc", "bot", "#x")))),
     Done(),
 ]
 TURN = Turn(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.address import Address
 from shared.messages import Media, Reply
 from shared.platforms.facts import Limit, utf16_units
 from shared.platforms.telegram import FACTS
@@ -125,6 +126,14 @@ def test_a_reply_becomes_one_part_for_each_message_that_telegram_will_show() -> 
     parts = in_parts("telegram", [Reply("x" * 5000, (file,)), Reply(" \n"), Reply("end")])
     assert [len(part.text) for part in parts] == [4091, 921, 0, 3]
     assert [part.media for part in parts] == [(), (), (file,), ()]
+
+
+def test_a_reply_to_another_chat_is_split_as_that_platform_wants_and_only_its_first_piece_edits() -> None:
+    there, file = Address("telegram", "", "-5", "12"), Media("https://x/a.png", "image/png")
+    parts = in_parts("api", [Reply("x" * 5000, (file,), to=there, edits="9"), Reply("y" * 5000)])
+    assert [len(part.text) for part in parts] == [4091, 921, 0, 5000]
+    assert [part.to for part in parts] == [there, there, there, None]
+    assert [part.edits for part in parts] == ["9", None, None, None]
 
 
 @pytest.mark.parametrize("platform", ["webhook", "api", "local"])

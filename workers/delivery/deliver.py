@@ -25,7 +25,7 @@ from shared.platforms.facts import Idempotency
 from shared.settings import Settings
 from shared.stages import correlate, stage
 from shared.value import value
-from workers.delivery.sender import Sender
+from workers.delivery.sender import Edits, Sender
 
 AT_ONCE = 50  # parts that are acknowledged together
 RETRY_SECONDS = 0.5  # between tries while the database is away
@@ -73,7 +73,7 @@ class Outgoing:
         await self._kept(lambda: self._outbox.failed(part, reason, asked_to_wait=asked_to_wait))
 
     async def ambiguous(self, part: Part) -> None:
-        metrics.AMBIGUOUS_SEND.labels(part.source.platform).inc()
+        metrics.AMBIGUOUS_SEND.labels(part.to.platform).inc()
         await self._kept(lambda: self._outbox.ambiguous(part))
 
     async def bury(self, part: Part, reason: str, detail: str) -> None:
@@ -121,7 +121,7 @@ async def _resume(part: Part, outgoing: Outgoing) -> timedelta | None:
     settings = outgoing.settings
     if part.sending_for < settings.lease:  # Redis lost the lease of a worker that may still be sending: let it end
         return min(settings.lease - part.sending_for, settings.lease)
-    sender = outgoing.senders.get(part.source.platform)
+    sender = outgoing.senders.get(part.to.platform)
     await outgoing.ambiguous(part)
     if sender is not None and not _may_repeat(sender, settings):
         await outgoing.bury(part, "ambiguous", "an earlier attempt may have arrived")
@@ -136,16 +136,16 @@ async def _resume(part: Part, outgoing: Outgoing) -> timedelta | None:
 
 async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
     """Make the attempt that is written down. A duration says: not now, and nothing behind it either."""
-    settings, platform = outgoing.settings, part.source.platform
+    settings, platform = outgoing.settings, part.to.platform
     if part.in_reply_to:
-        correlate(message_id(platform, part.source.account, part.in_reply_to[-1]))
+        correlate(message_id(part.source.platform, part.source.account, part.in_reply_to[-1]))
     sender = outgoing.senders.get(platform)
     if sender is None:
         await outgoing.bury(part, "no sender", f"no sender for {platform} is configured")
         return None
     try:
         with stage("send"):
-            receipt = await sender.send(part)
+            receipt = await (sender.send(part) if part.edits is None else _edit(sender, part))
     except Undeliverable as error:
         await outgoing.bury(part, "refused", str(error))
         return None
@@ -176,6 +176,11 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
     metrics.DELIVERED.labels(platform).inc()
     log.get().info("delivered", part=part.idempotency_key, attempts=part.attempts + 1)
     return None
+
+
+async def _edit(sender: Sender, part: Part) -> Receipt:
+    """Where nothing can be changed, what should be changed is said again."""
+    return await (sender.edit(part) if isinstance(sender, Edits) else sender.send(part))
 
 
 def _may_repeat(sender: Sender, settings: Settings) -> bool:

@@ -11,14 +11,23 @@ from workers.delivery.split import split
 
 
 def in_parts(platform: str, replies: Sequence[Reply]) -> tuple[Reply, ...]:
-    """The replies as they will be sent. Decided once, in the commit: what was sent of it is then known part by part."""
-    limit = facts_of(platform).text_limit
-    return tuple(replies) if limit is None else tuple(part for reply in replies for part in _parts(reply, limit))
+    """The replies as they will be sent on a platform, or where they say. Decided once, in the commit: what was sent of
+    them is then known part by part."""
+    parts: list[Reply] = []
+    for reply in replies:
+        limit = facts_of(platform if reply.to is None else reply.to.platform).text_limit
+        parts += _parts(reply, limit) if limit is not None else (reply,)
+    return tuple(parts)
 
 
 def _parts(reply: Reply, limit: Limit) -> Iterator[Reply]:
-    """Text first, then each file by itself. White space alone would be refused as empty, and says nothing."""
+    """Text first, then each file by itself. White space alone would be refused as empty, and says nothing.
+
+    The first piece takes the place of the message that the reply edits; the others are new.
+    """
     if reply.text.strip():
-        yield from map(Reply, split(reply.text, limit))
+        first, *others = split(reply.text, limit)
+        yield Reply(first, to=reply.to, edits=reply.edits)
+        yield from (Reply(piece, to=reply.to) for piece in others)
     for media in reply.media:
-        yield Reply("", (media,))
+        yield Reply("", (media,), to=reply.to)

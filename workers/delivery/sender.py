@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from shared.messages import Part, Receipt, Source
+from shared.address import Address
+from shared.messages import Part, Receipt
 from shared.platforms.facts import Idempotency
 
 
@@ -22,8 +23,19 @@ class Sender(Protocol):
 
 
 @runtime_checkable
+class Edits(Protocol):
+    """A Sender that can change what it sent."""
+
+    async def edit(self, part: Part) -> Receipt:
+        """Change the message `part.edits` to this part, once, and return its receipt. Raises as `send` does.
+
+        The same change again is no error. A message that cannot be changed any more is sent anew: no text is lost.
+        """
+
+
+@runtime_checkable
 class ShowsTyping(Protocol):
     """A Sender that can show that an answer is coming."""
 
-    async def typing(self, source: Source) -> None:
+    async def typing(self, to: Address) -> None:
         """Show it for some seconds. Never fails, never takes long."""

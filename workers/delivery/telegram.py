@@ -10,14 +10,16 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from shared import log
-from shared.errors import PipelineError, Undeliverable
-from shared.messages import Media, Part, Receipt, Source
+from shared.address import Address
+from shared.errors import Ambiguous, PipelineError, Transient, Undeliverable
+from shared.messages import Media, Part, Receipt
 from shared.pipeline import Pipeline
 from shared.platforms.telegram import DIRECT_TOPIC, FACTS, FILE_SCHEME, NAME, TelegramSettings
 from shared.platforms.telegram_api import BadRequest, BotApi, open_bot_api
 from workers.delivery.telegram_html import render
 
 TYPING_SECONDS = 1.5  # a hint is worth no longer wait
+_NOT_MODIFIED = "message is not modified"  # nothing else in the answer says that an edit had been made before
 _FILES = {"image": "Photo", "video": "Video", "audio": "Audio"}
 
 
@@ -36,42 +38,57 @@ class TelegramSender:
         except BadRequest as refusal:
             if refusal.moved_to is None:
                 raise
-            log.get().warning("a group moved to a new id", platform=NAME, chat=part.source.chat)
-            self._moved[part.source.chat] = refusal.moved_to
+            log.get().warning("a group moved to a new id", platform=NAME, chat=part.to.chat)
+            self._moved[part.to.chat] = refusal.moved_to
         return await self._send(part)
 
-    async def typing(self, source: Source) -> None:
+    async def edit(self, part: Part) -> Receipt:
+        """Change a message. One that is gone, or of a group that moved, is sent anew."""
+        assert part.edits is not None
+        message = {"chat_id": _number(part.to.chat), "message_id": _number(part.edits)}
+        try:
+            return await self._text("editMessageText", message, part.text)
+        except Ambiguous as error:
+            raise Transient(str(error)) from None  # repeated, it changes nothing
+        except BadRequest as refusal:
+            if _NOT_MODIFIED in refusal.description:
+                return Receipt(part.edits)
+        return await self.send(part)
+
+    async def typing(self, to: Address) -> None:
         """Show for some seconds that an answer is coming. Whatever goes wrong with that is no matter."""
         with suppress(PipelineError):
-            await self._api.call("sendChatAction", {**self._place(source), "action": "typing"}, TYPING_SECONDS)
+            await self._api.call("sendChatAction", {**self._place(to), "action": "typing"}, TYPING_SECONDS)
 
     async def _send(self, part: Part) -> Receipt:
-        place = {**self._place(part.source), **self._answered(part)}
+        place = {**self._place(part.to), **self._answered(part)}
         if part.media:
             return _receipt(await self._api.call(*_file(part.media[0], place)))
-        fields = {**place, "text": part.text, "link_preview_options": {"is_disabled": True}}
+        return await self._text("sendMessage", place, part.text)
+
+    async def _text(self, method: str, place: dict[str, Any], text: str) -> Receipt:
+        """Say it as HTML, or as plain text where Telegram does not take that."""
+        fields = {**place, "text": text, "link_preview_options": {"is_disabled": True}}
         try:
-            html = {**fields, "text": render(part.text), "parse_mode": "HTML"}
-            return _receipt(await self._api.call("sendMessage", html))
+            html = {**fields, "text": render(text), "parse_mode": "HTML"}
+            return _receipt(await self._api.call(method, html))
         except BadRequest as refusal:
-            if refusal.moved_to is not None:
+            if refusal.moved_to is not None or _NOT_MODIFIED in refusal.description:
                 raise
             # Most likely the markup; the text of the refusal is not for deciding on. As it is, it goes or never will.
-            return _receipt(await self._api.call("sendMessage", fields))
+            return _receipt(await self._api.call(method, fields))
 
-    def _place(self, source: Source) -> dict[str, Any]:
-        chat = self._moved.get(source.chat, source.chat)
-        place: dict[str, Any] = {"chat_id": _number(chat)}
-        if source.thread is not None:
-            is_direct = source.thread.startswith(DIRECT_TOPIC)
+    def _place(self, to: Address) -> dict[str, Any]:
+        place: dict[str, Any] = {"chat_id": _number(self._moved.get(to.chat, to.chat))}
+        if to.thread is not None:
+            is_direct = to.thread.startswith(DIRECT_TOPIC)
             field = "direct_messages_topic_id" if is_direct else "message_thread_id"
-            place[field] = _number(source.thread.removeprefix(DIRECT_TOPIC))
+            place[field] = _number(to.thread.removeprefix(DIRECT_TOPIC))
         return place
 
     def _answered(self, part: Part) -> dict[str, Any]:
         """In a group, where others speak in between, the first part of an answer points at what it answers."""
-        source = part.source
-        if source.chat_type == "dm" or part.part > 1 or part.answers is None or source.chat in self._moved:
+        if part.chat_type == "dm" or part.part > 1 or part.answers is None or part.to.chat in self._moved:
             return {}  # in a group that moved, the number would be another message's
         return {"reply_parameters": {"message_id": _number(part.answers), "allow_sending_without_reply": True}}
 
@@ -85,14 +102,20 @@ class TelegramSenders:
         self._bots = bots
 
     async def send(self, part: Part) -> Receipt:
-        bot = self._bots.get(part.source.account)
-        if bot is None:
-            raise Undeliverable(f"there is no bot {part.source.account or 'without a name'} any more")
-        return await bot.send(part)
+        return await self._bot(part).send(part)
 
-    async def typing(self, source: Source) -> None:
-        if (bot := self._bots.get(source.account)) is not None:
-            await bot.typing(source)
+    async def edit(self, part: Part) -> Receipt:
+        return await self._bot(part).edit(part)
+
+    async def typing(self, to: Address) -> None:
+        if (bot := self._bots.get(to.account)) is not None:
+            await bot.typing(to)
+
+    def _bot(self, part: Part) -> TelegramSender:
+        bot = self._bots.get(part.to.account)
+        if bot is None:
+            raise Undeliverable(f"there is no bot {part.to.account or 'without a name'} any more")
+        return bot
 
 
 @asynccontextmanager

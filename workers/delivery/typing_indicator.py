@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from shared.address import Address
 from shared.agent.turn import Result, Turn
-from shared.messages import Source
 from shared.platforms import PLATFORMS
 from workers.agents.contract import Agent
 from workers.delivery.sender import Sender, ShowsTyping
@@ -30,15 +30,15 @@ class TypingAgent:
         shows = self._shows.get(source.platform)
         if shows is None:
             return await self._agent.run(turn)
-        showing = asyncio.create_task(_show(*shows, source))
+        showing = asyncio.create_task(_show(*shows, source.address))
         try:
             return await self._agent.run(turn)
         finally:
             showing.cancel()
 
 
-async def _show(sender: ShowsTyping, every_seconds: float, source: Source) -> None:
+async def _show(sender: ShowsTyping, every_seconds: float, to: Address) -> None:
     await asyncio.sleep(FIRST_AFTER_SECONDS)
     while True:
-        await sender.typing(source)
+        await sender.typing(to)
         await asyncio.sleep(every_seconds)

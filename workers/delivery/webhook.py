@@ -37,13 +37,14 @@ class WebhookSender:
         self._key = settings.signing_keys()[0]
 
     async def send(self, part: Part) -> Receipt:
+        to = part.to
         body = orjson.dumps(
             {
                 "id": part.idempotency_key,
                 "in_reply_to": part.in_reply_to,
                 "session_key": part.session_key,
-                "chat": {"id": part.source.chat, "type": part.source.chat_type},
-                "thread": part.source.thread,
+                "chat": {"id": to.chat, "type": part.chat_type},
+                "thread": to.thread,
                 "part": part.part,
                 "parts": part.parts,
                 "text": part.text,

@@ -243,7 +243,8 @@ class KeyTurns:
         self._done += 1
         over = self._done >= self.pipe.settings.turns_per_lease
         with stage("acknowledge"):
-            puts = self.runner.publisher.publish(committed.destination, committed.outbox)
+            publish = self.runner.publisher.publish
+            puts = [put for place, rows in committed.by_destination.items() for put in publish(place, rows)]
             try:
                 await self.lease.acknowledge(ended.seqs, limit=1, hand_over=over)
             finally:
