@@ -73,7 +73,9 @@ class RoutingRule(Block):
 
 
 class AgentSettings(Section):
-    """Who answers."""
+    """Who answers, and with which model."""
+
+    TITLE = "Agents and models"
 
     agent: str = "echo"
     """`echo`, `llm`, `local`, or `module:object`: a function str -> str, sync or async, or an object with `run(turn)`."""

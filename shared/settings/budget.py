@@ -33,5 +33,7 @@ class BudgetSettings(Block):
 class SpendingSettings(Section):
     """Limits on tokens and money."""
 
+    TITLE = "Spending"
+
     budget: BudgetSettings = BudgetSettings()
     """What may be spent in a day."""

@@ -26,7 +26,7 @@ class ResetRule(Block):
     notify: bool = True
     """The chat is told, with the first answer of the new conversation."""
     notify_exclude: Names = FOR_PROGRAMS
-    """Platforms whose chats are not told."""
+    """Platforms whose chats are not told. Unset: those where programs write."""
 
     @model_validator(mode="before")
     @classmethod
@@ -42,9 +42,10 @@ class ResetSettings(ResetRule):
     """When conversations end by themselves: the rule of the platform, else of the chat type, else this one. Each is whole."""
 
     by_type: dict[str, ResetRule] = Field(default_factory=dict)
-    """Rules for `dm`, `group`, `channel`, `thread`, `other`. A thread ends by a rule for `thread` only."""
+    """Rules for `dm`, `group`, `channel`, `thread`, `other`, with the five settings above: `RESET__BY_TYPE__GROUP__MODE`. A
+    thread ends by a rule for `thread` only."""
     by_platform: dict[str, ResetRule] = Field(default_factory=dict)
-    """Rules for single platforms, by name."""
+    """Rules for single platforms, with the same settings: `RESET__BY_PLATFORM__<NAME>__MODE`."""
 
     @field_validator("by_type")
     @classmethod
@@ -75,7 +76,9 @@ class MemorySettings(Block):
 
 
 class ConversationSettings(Section):
-    """Who shares a conversation, how much of it a turn sees, when it ends."""
+    """Who shares a conversation, how much of it a turn sees, and when it ends."""
+
+    TITLE = "Conversations"
 
     group_sessions_per_user: bool = True
     """In groups, each user has a conversation of their own. False: a group shares one."""

@@ -36,7 +36,9 @@ class CustomCommand(Block):
 
 
 class PeopleSettings(Section):
-    """Users, admins and the commands that each may give."""
+    """Who may talk to the bot, and who may give which command. Nobody may talk until somebody is listed."""
+
+    TITLE = "People and commands"
 
     allowed_users: Names = ()
     """Users that may talk to the bot: `<platform>:42`, or a bare id, which counts on all chat platforms; `*` is everybody there."""

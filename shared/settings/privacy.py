@@ -12,6 +12,8 @@ KEY_BYTES = 16
 class PrivacySettings(Section):
     """What prompts and log lines say about people."""
 
+    TITLE = "Privacy"
+
     redact_pii: bool = False
     """Prompts and log lines show ids of people and chats as keyed hashes, on platforms where nobody needs the id to mention
     somebody."""

@@ -10,7 +10,9 @@ from shared.settings.section import Section
 
 
 class ProcessSettings(Section):
-    """Processes, log lines and housekeeping."""
+    """How many workers `up` starts, what processes log, and how long RQ's tools see finished work."""
+
+    TITLE = "Processes and logs"
 
     workers: int = Field(default=1, ge=1)
     """Worker processes that `keyturn up` starts. A worker keeps one core busy at most."""

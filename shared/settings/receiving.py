@@ -9,7 +9,9 @@ from shared.settings.section import Section
 
 
 class ReceiverSettings(Section):
-    """HTTP requests."""
+    """What a receiver takes from the internet."""
+
+    TITLE = "Receiving"
 
     max_body_bytes: int = Field(default=1_048_576, ge=1024)
     """A larger request is refused with 413."""

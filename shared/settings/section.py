@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -9,6 +11,9 @@ class Section(BaseModel):
     """Settings that belong together, with the checks that need no others. Each is whole: code may take it alone."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True, allow_inf_nan=False)
+
+    TITLE: ClassVar[str]
+    """How the settings reference calls the section."""
 
 
 class Block(BaseModel):

@@ -12,7 +12,9 @@ from shared.settings.section import Section
 
 
 class ServerSettings(Section):
-    """Servers and files. Every process of a deployment has the same ones."""
+    """Where everything is kept. Every process of a deployment needs the same servers."""
+
+    TITLE = "Servers and files"
 
     redis_url: SecretStr | None = None
     """One Redis or Valkey URL, or several separated by commas; keys are spread over them. Unset: `keyturn up` starts a

@@ -12,7 +12,9 @@ RENEWALS_THAT_MAY_FAIL = 2  # before the lease does
 
 
 class WorkSettings(Section):
-    """Turns and deliveries."""
+    """How many run at once, how long each may take, and what happens when one fails."""
+
+    TITLE = "Turns and deliveries"
 
     concurrency: int = Field(default=200, ge=1)
     """Turns that one worker process runs at once, and never more. A turn that waits for its model counts."""
