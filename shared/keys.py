@@ -30,6 +30,15 @@ def queue_name(lane: str, partition: int) -> str:
     return f"{lane}-{partition}"
 
 
+def lane_of_queue(queue: str) -> str:
+    """The lane whose wakes this queue holds."""
+    return queue.rpartition("-")[0]
+
+
+def partition_of_queue(queue: str) -> int:
+    return int(queue.rpartition("-")[2])
+
+
 def mail(lane: str, key: str) -> str:
     return f"kt:{lane}:mail:{key}"
 

@@ -8,23 +8,26 @@ from shared.lane import Lease
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.pipeline import JOBS
 from workers.delivery.deliver import deliver_parts
-from workers.process.parts import Crew
+from workers.process.parts import ProcessParts
 from workers.turn.take import take_turns as run_turns
 
 
-async def take_turns(lease: Lease, crew: Crew) -> None:
-    await run_turns(lease, crew.runner)
+async def take_turns(lease: Lease, parts: ProcessParts) -> None:
+    """Answer the waiting mail of a session key."""
+    await run_turns(lease, parts.runner)
 
 
-async def deliver(lease: Lease, crew: Crew) -> None:
-    await deliver_parts(lease, crew.courier)
+async def deliver(lease: Lease, parts: ProcessParts) -> None:
+    """Send the waiting replies of a destination."""
+    await deliver_parts(lease, parts.courier)
 
 
-async def control(lease: Lease, crew: Crew) -> None:
-    await run_turns(lease, crew.runner)
+async def control(lease: Lease, parts: ProcessParts) -> None:
+    """Answer the waiting control messages of a session key, such as /stop."""
+    await run_turns(lease, parts.runner)
 
 
-ALLOWED: dict[str, Callable[[Lease, Crew], Awaitable[None]]] = {
+ALLOWED: dict[str, Callable[[Lease, ProcessParts], Awaitable[None]]] = {
     JOBS[TURNS]: take_turns,
     JOBS[DELIVERIES]: deliver,
     JOBS[CONTROL]: control,

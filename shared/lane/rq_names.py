@@ -129,12 +129,13 @@ def time_text(at: datetime) -> str:
     return at.isoformat(timespec="microseconds")[:26] + "Z"
 
 
-def failed_result(worker: str, execution_id: str, reason: str) -> dict[Any, Any]:
-    """The entry of a result stream that says why a run failed, without its times."""
-    exc_string = base64.b64encode(zlib.compress(reason.encode())).decode()
-    return {"type": 2, "worker_name": worker, "exc_string": exc_string, "execution_id": execution_id}
-
-
-def result_times(started: datetime, ended: datetime) -> dict[Any, Any]:
-    """The rest of that entry."""
-    return {"execution_started_at": started.timestamp(), "execution_ended_at": ended.timestamp()}
+def failed_result(worker: str, execution_id: str, reason: str, started: datetime, ended: datetime) -> dict[Any, Any]:
+    """The entry of a result stream that says why a run failed."""
+    return {
+        "type": 2,
+        "worker_name": worker,
+        "exc_string": base64.b64encode(zlib.compress(reason.encode())).decode(),
+        "execution_id": execution_id,
+        "execution_started_at": started.timestamp(),
+        "execution_ended_at": ended.timestamp(),
+    }

@@ -19,7 +19,7 @@ from tests.faults.points import ARMED, POINTS, REACHED_BY_A_TEST, ROOT, modules,
 # Every stage of a message's path, and the file that is this stage.
 STAGES = {
     "accept": "shared/door.py",
-    "start": "workers/process/rq_worker.py",
+    "start": "workers/process/wakes.py",
     "load": "workers/turn/open.py",
     "agent": "workers/turn/take.py",
     "commit": "workers/turn/take.py",

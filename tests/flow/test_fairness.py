@@ -10,7 +10,7 @@ from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig
 from workers.agents.contract import answered
-from workers.process.parts import open_crew
+from workers.process.parts import open_parts
 from workers.process.run import LANES, _worker, open_rooms
 
 
@@ -35,9 +35,9 @@ async def test_a_conversation_that_begins_now_does_not_wait_for_the_backlog(
         for n in range(300):
             await rig.accept("old", chat=f"old{n}")
         server = pipe.servers.all[0]
-        async with open_crew(pipe, agent, "test") as crew:
+        async with open_parts(pipe, agent, "test") as parts:
             worker = _worker(pipe, server, LANES[:1], "test")
-            working = asyncio.create_task(worker.run(crew, server, open_rooms(settings), stopping))
+            working = asyncio.create_task(worker.run(parts, server, open_rooms(settings), stopping))
             while len(agent.heard) < 20:
                 await asyncio.sleep(0.001)
             before = len(agent.heard)

@@ -27,7 +27,7 @@ from tests.support.proxy import Proxy
 from tests.support.servers import Databases
 from workers.agents.contract import FunctionAgent
 from workers.delivery.deliver import deliver_parts
-from workers.process.parts import open_crew
+from workers.process.parts import open_parts
 
 API_CHAT = key_of(platform="api")
 ELSEWHERE = ("webhook", "telegram", "local")  # platforms whose conversations are no business of an API key
@@ -121,14 +121,14 @@ async def test_the_health_routes_answer(door: Door) -> None:
 @asynccontextmanager
 async def talking(rig: Rig, key: str, chat: str = "c1") -> AsyncIterator[Callable[[str], Awaitable[None]]]:
     """Says something in a chat and has it answered and delivered."""
-    async with open_crew(rig.pipe, rig.agent, "test") as crew:
+    async with open_parts(rig.pipe, rig.agent, "test") as parts:
 
         async def say(text: str) -> None:
             await rig.accept(text, chat=chat, platform="api")
             await rig.run_turns(key)
             _, lease = await rig.start(rig.pipe.deliveries, str(Destination("api", "", chat)))
             assert lease is not None
-            await deliver_parts(lease, crew.courier)
+            await deliver_parts(lease, parts.courier)
 
         yield say
 

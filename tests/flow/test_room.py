@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -114,3 +115,35 @@ async def test_a_finished_reply_leaves_while_turns_fill_the_worker(make_settings
 
 async def nothing_to_send(pipe: Pipeline) -> bool:
     return bool((await pipe.store.backlog())["outbox_waiting"] == 0)
+
+
+async def test_an_idle_worker_with_one_place_takes_a_wake_of_any_partition_at_once(
+    make_settings: Callable[..., Settings],
+) -> None:
+    """One place serves all queues: none of them is looked at in turn while nothing waits."""
+    async with open_pipeline(make_settings(partitions=64, log_level="error")) as pipe:
+        rig, agent = Rig(pipe), Holding()
+        async with working(pipe, agent, slots=1):
+            await rig.accept("quick", chat="first")
+            await until(lambda: all_answered(pipe))
+            took = []
+            for n in range(30):
+                began = time.monotonic()
+                await rig.accept("quick", chat=f"c{n}")
+                await until(lambda n=n: f"c{n}" in agent.begun)  # type: ignore[misc]
+                took.append(time.monotonic() - began)
+                await until(lambda: all_answered(pipe))
+    assert sorted(took)[len(took) // 2] < 0.5, took  # on a slow machine, too; a turn around all queues took 3 s
+    assert max(took) < 2, took
+
+
+async def test_a_second_worker_gets_its_part_of_a_backlog(make_settings: Callable[..., Settings]) -> None:
+    """However many turns the first may run: it takes few that it does not run yet."""
+    async with open_pipeline(make_settings(partitions=4, log_level="error")) as pipe:
+        rig, first, second = Rig(pipe), Holding(), Holding()
+        for n in range(200):
+            await rig.accept("quick", chat=f"c{n}")
+        async with working(pipe, first, slots=200), working(pipe, second, slots=200):
+            await until(lambda: all_answered(pipe))
+    assert len(first.begun) + len(second.begun) == 200
+    assert min(len(first.begun), len(second.begun)) > 200 / 5

@@ -17,9 +17,10 @@ from shared.messages import Part, Receipt
 from shared.platforms.facts import Idempotency
 from tests.support.pipe import Rig
 from workers.delivery.deliver import Courier
-from workers.process.parts import open_crew
+from workers.process.parts import open_parts
 from workers.process.rq_worker import KeyturnWorker
 from workers.process.run import open_rooms
+from workers.process.wakes import ServedQueue, Wakes
 
 
 class Collecting:
@@ -41,13 +42,13 @@ class Collecting:
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What the worker said to each wake that it was offered by itself."""
-    take, answers = KeyturnWorker._take, list[bool]()
+    start_here, answers = Wakes.start_here, list[bool]()
 
-    def answering(self: KeyturnWorker, queue: str, job_id: str) -> bool:
-        answers.append(take(self, queue, job_id))
+    def answering(self: Wakes, queue: ServedQueue, job_id: str) -> bool:
+        answers.append(start_here(self, queue, job_id))
         return answers[-1]
 
-    monkeypatch.setattr(KeyturnWorker, "_take", answering)
+    monkeypatch.setattr(Wakes, "start_here", answering)
     return answers
 
 
@@ -63,9 +64,9 @@ async def working(
     worker.hostname, worker.pid = "here", 1
     stopping, platform = asyncio.Event(), platform or Collecting()
     rooms = open_rooms(rig.pipe.settings.model_copy(update={"concurrency": room, "delivery_concurrency": room}))
-    async with open_crew(rig.pipe, rig.agent, "taken") as crew, asyncio.timeout(60):
-        crew = replace(crew, courier=Courier(rig.pipe, {"webhook": platform}))
-        running = asyncio.create_task(worker.run(crew, server, rooms, stopping))
+    async with open_parts(rig.pipe, rig.agent, "taken") as parts, asyncio.timeout(60):
+        parts = replace(parts, courier=Courier(rig.pipe, {"webhook": platform}))
+        running = asyncio.create_task(worker.run(parts, server, rooms, stopping))
         try:
             yield platform
         finally:

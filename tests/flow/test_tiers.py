@@ -17,7 +17,7 @@ from tests.support.pipe import Rig
 from workers.agents.contract import FunctionAgent, echo
 from workers.commands import REGISTRY, Answer, Call, Command, register
 from workers.commands.tiers import is_admin
-from workers.process.parts import open_crew
+from workers.process.parts import open_parts
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ async def test_custom_commands_answer_with_a_text_or_ask_the_agent(make_settings
 async def test_a_custom_command_cannot_take_the_name_of_another(make_settings: Callable[..., Settings]) -> None:
     async with open_pipeline(make_settings(commands={"new": CustomCommand(text="no")})) as pipe:
         with pytest.raises(ConfigurationError, match="COMMANDS__NEW"):
-            async with open_crew(pipe, FunctionAgent(echo), "test"):
+            async with open_parts(pipe, FunctionAgent(echo), "test"):
                 pass
 
 

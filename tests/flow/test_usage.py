@@ -22,7 +22,7 @@ from tests.store.books import ask
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.working import working
 from workers.agents.contract import Answer
-from workers.process.parts import open_crew
+from workers.process.parts import open_parts
 from workers.side.budget import Budgets
 from workers.side.compression import PROMPT
 from workers.turn.parts import Runner
@@ -200,9 +200,9 @@ async def test_budgets_are_asked_only_where_one_is_set(
 ) -> None:
     async with (
         open_pipeline(make_settings(budget=BudgetSettings(**limits))) as pipe,
-        open_crew(pipe, Spender(), "test") as crew,
+        open_parts(pipe, Spender(), "test") as parts,
     ):
-        assert (crew.runner.budgets is not None) is bool(limits)
+        assert (parts.runner.budgets is not None) is bool(limits)
 
 
 class Asked(Spender):

@@ -29,7 +29,7 @@ from shared.settings import Settings
 from tests.lane.keyspace import Held, Keyspace, look
 from tests.support.pipe import Rig, key_of
 from tests.support.servers import Databases
-from workers.process.parts import open_crew
+from workers.process.parts import open_parts
 from workers.process.rq_worker import KeyturnWorker
 from workers.process.run import open_rooms
 
@@ -106,8 +106,8 @@ async def our_work(pipe: Pipeline, agent: Any, done: Callable[[], bool]) -> None
     worker = KeyturnWorker([QUEUE], name=NAME, connection=connection, serializer=Serializer, prepare_for_work=False)
     worker.hostname, worker.pid = "here", 1
     stopping = asyncio.Event()
-    async with open_crew(pipe, agent, NAME) as crew:
-        running = asyncio.create_task(worker.run(crew, server, open_rooms(pipe.settings), stopping))
+    async with open_parts(pipe, agent, NAME) as parts:
+        running = asyncio.create_task(worker.run(parts, server, open_rooms(pipe.settings), stopping))
         async with asyncio.timeout(60):
             while not done():
                 await asyncio.sleep(0.01)

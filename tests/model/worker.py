@@ -1,4 +1,4 @@
-"""A worker between a wake and its end: rq_worker.py, opening.py, turn.py and transcript.commit, a step per round trip."""
+"""A worker between a wake and its end: wakes.py, turn/open.py, turn/take.py and the commit, a step per round trip."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from shared.pipeline import Pipeline
 from workers.agents.contract import Agent, resolve
-from workers.process.parts import open_crew
+from workers.process.parts import open_parts
 from workers.process.run import LANES, _worker, open_rooms
 from workers.upkeep.housekeeper import Housekeeper
 
@@ -19,9 +19,9 @@ async def working(pipe: Pipeline, agent: Agent | None = None, slots: int = 50) -
     """Turns are run and replies delivered until the block ends."""
     stopping, name = asyncio.Event(), f"test-{uuid4().hex[:6]}"
     rooms = open_rooms(pipe.settings.model_copy(update={"concurrency": slots}))
-    async with open_crew(pipe, agent or resolve("echo"), name) as crew:
+    async with open_parts(pipe, agent or resolve("echo"), name) as parts:
         running = [
-            asyncio.create_task(_worker(pipe, server, LANES, name).run(crew, server, rooms, stopping))
+            asyncio.create_task(_worker(pipe, server, LANES, name).run(parts, server, rooms, stopping))
             for server in pipe.servers.all
         ]
         running.append(asyncio.create_task(Housekeeper(pipe).run(stopping)))

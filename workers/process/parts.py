@@ -24,15 +24,17 @@ from workers.turn.parts import Runner
 
 
 @value
-class Crew:
+class ProcessParts:
+    """What a worker process is put together from, once; its jobs are given this."""
+
     pipe: Pipeline
-    runner: Runner
-    courier: Courier
-    publisher: Publisher
+    runner: Runner  # runs turns
+    courier: Courier  # sends replies
+    publisher: Publisher  # tells delivery of replies
 
 
 @asynccontextmanager
-async def open_crew(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[Crew]:
+async def open_parts(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[ProcessParts]:
     """Everything that runs turns and deliveries: `agent` as main, and those that the settings name beside it."""
     settings = pipe.settings
     custom(settings)  # a worker whose commands cannot work does not start
@@ -44,7 +46,7 @@ async def open_crew(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[
         main = _runner(pipe, MAIN, agent, worker, senders, stack)
         publisher = Publisher(pipe.deliveries)
         others = {name: replace(other, publisher=publisher) for name, other in others.items()}
-        yield Crew(pipe, replace(main, others=others, publisher=publisher), Courier(pipe, senders), publisher)
+        yield ProcessParts(pipe, replace(main, others=others, publisher=publisher), Courier(pipe, senders), publisher)
 
 
 def _runner(

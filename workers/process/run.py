@@ -23,7 +23,7 @@ from shared.redis_servers import CALL_TIMEOUT_SECONDS, Server
 from shared.settings import Settings
 from shared.store.database.schema import require_schema
 from workers.agents.contract import Agent, resolve
-from workers.process.parts import open_crew
+from workers.process.parts import open_parts
 from workers.process.room import Room
 from workers.process.rq_worker import KeyturnWorker
 
@@ -51,10 +51,10 @@ def work_queues(worker: KeyturnWorker) -> None:
     async def main() -> None:
         async with open_pipeline(config) as pipe:
             await require_schema(pipe.store.database)
-            async with open_crew(pipe, resolve(config.agent, config), worker.name) as crew:
-                partition = int(worker.queues[0].name.rpartition("-")[2])
+            async with open_parts(pipe, resolve(config.agent, config), worker.name) as parts:
+                partition = keys.partition_of_queue(worker.queues[0].name)
                 server = pipe.servers.of_partition(partition)
-                await worker.run(crew, server, open_rooms(config), stop_on_signals())
+                await worker.run(parts, server, open_rooms(config), stop_on_signals())
 
     uvloop.run(main())
 
@@ -94,13 +94,13 @@ async def _work(config: Settings, lanes: Sequence[str]) -> None:
 
 async def _serve(pipe: Pipeline, agent: Agent, lanes: Sequence[str], name: str, stopping: asyncio.Event) -> None:
     config = pipe.settings
-    async with open_crew(pipe, agent, name) as crew:
+    async with open_parts(pipe, agent, name) as parts:
         rooms = open_rooms(config)
         workers = [(_worker(pipe, server, lanes, name), server) for server in pipe.servers.all]
         log.get().info("working", worker=name, concurrency=config.concurrency)
         gc.freeze()  # what is there now stays: looking through all of it again and again would stop every turn for a while
         await asyncio.gather(
-            *(worker.run(crew, server, rooms, stopping) for worker, server in workers if worker.queues)
+            *(worker.run(parts, server, rooms, stopping) for worker, server in workers if worker.queues)
         )
         log.get().info("stopped", worker=name)
 

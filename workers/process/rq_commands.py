@@ -1,0 +1,51 @@
+"""Commands that reach a worker over its RQ channel, from any process.
+
+| command   | who says it                       | what happens                                             |
+|-----------|-----------------------------------|----------------------------------------------------------|
+| shutdown  | RQ's tools                        | the worker drains and ends                               |
+| stop-job  | RQ's tools                        | one wake is cancelled; its attempt counts as failed      |
+| stop-turn | stop.lua, when a user said /stop  | the turn that answers mail from before `at_ms` is ended  |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from shared import log
+from shared.background import survived
+from shared.redis_servers import Server
+from workers.process.wakes import Wakes
+
+RETRY_SECONDS = 0.5  # between tries while Redis is away
+
+
+async def hear_commands(server: Server, channel: str, wakes: Wakes) -> None:
+    """Do what is said on the channel, until cancelled. What is said while Redis is away is not heard: /stop is also
+    seen by the next renewal of the lease."""
+    while True:
+        try:
+            async for data in server.heard(channel):
+                run_command(data, wakes)
+        except Exception as error:
+            survived("commands", "commands not heard", error)
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+def run_command(data: bytes, wakes: Wakes) -> None:
+    """Do what one message says. Anybody may publish on the channel: what is not understood is logged and left."""
+    try:
+        payload = json.loads(data)
+        command, job_id = payload.get("command"), payload.get("job_id")
+    except (ValueError, AttributeError, RecursionError):
+        log.get().warning("command not understood")
+        return
+    log.get().info("command", command=str(command)[:40])
+    if command == "shutdown":
+        wakes.duty.stopping.set()
+    elif command == "stop-job" and isinstance(job_id, str):
+        wakes.kill(job_id)
+    elif command == "stop-turn" and isinstance(job_id, str):
+        at_ms = str(payload.get("at_ms"))
+        if at_ms.isdecimal():
+            wakes.drop_until(job_id, int(at_ms))
