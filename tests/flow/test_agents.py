@@ -23,7 +23,7 @@ from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.working import working
 from workers.agents.contract import FunctionAgent, resolve
 from workers.agents.isolated import Apart
-from workers.turn.parts import Runner
+from workers.turn.parts import TurnParts
 from workers.turn.take import take_turns
 
 Make = Callable[..., Settings]
@@ -114,12 +114,12 @@ async def test_a_named_agent_runs_apart_with_its_own_settings(
 
 
 async def test_a_runner_serves_main_itself_and_others_by_name(rig: Rig) -> None:
-    other = Runner(rig.pipe, rig.agent, rig.agent, "other")
-    runner = Runner(rig.pipe, rig.agent, rig.agent, "test", others={"helper": other})
-    assert runner.of("agent:main:webhook:dm:c1") is runner
-    assert runner.of("agent:helper:webhook:dm:c1") is other
+    other = TurnParts(rig.pipe, rig.agent, rig.agent, "other")
+    parts = TurnParts(rig.pipe, rig.agent, rig.agent, "test", other_agents={"helper": other})
+    assert parts.for_key("agent:main:webhook:dm:c1") is parts
+    assert parts.for_key("agent:helper:webhook:dm:c1") is other
     await rig.accept("hello")
-    await take_turns(await rig.lease(), runner)
+    await take_turns(await rig.lease(), parts)
     assert await rig.transcript() == ["hello", "echo: hello"]
 
 

@@ -17,7 +17,7 @@ from shared.errors import Crashed, Permanent, Transient
 from shared.messages import Entry
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agents.isolated import Apart
-from workers.turn.parts import Runner
+from workers.turn.parts import TurnParts
 from workers.turn.take import take_turns
 
 
@@ -103,11 +103,11 @@ async def test_a_message_whose_worker_died_runs_apart_and_is_set_aside_when_it_k
     await rig.accept("crash")
     await rig.accept("hello")
     await rig.lease()  # a worker begins the first attempt, and dies with it
-    runner = Runner(rig.pipe, rig.agent, apart, "test")
+    parts = TurnParts(rig.pipe, rig.agent, apart, "test")
     for _ in range(2):
         await rig.expire_lease(rig.pipe.turns, key_of())
         await rig.pipe.turns.recover(key_of())
-        await take_turns(await rig.lease(), runner)
+        await take_turns(await rig.lease(), parts)
     [dead] = await rig.pipe.store.dead.all(state="open", limit=10)
     assert (dead["reason"], dead["attempts"]) == ("crashed", 3)
     assert await rig.transcript() == ["hello", "echo: hello"]
@@ -136,7 +136,7 @@ async def test_an_innocent_message_outlives_any_number_of_killed_workers_up_to_t
     for _ in range(MOST - 2):
         await a_worker_dies(rig)
     await recovered(rig)
-    await take_turns(await rig.lease(), Runner(rig.pipe, rig.agent, apart, "test"))
+    await take_turns(await rig.lease(), TurnParts(rig.pipe, rig.agent, apart, "test"))
     assert (await rig.transcript())[0] == "hello"
     assert await rig.pipe.store.dead.all(state="open", limit=10) == []
 
@@ -151,7 +151,7 @@ async def test_a_message_whose_workers_all_died_is_set_aside_at_the_limit_and_th
         await a_worker_dies(rig)
     await recovered(rig)
     async with asyncio.timeout(60):
-        await take_turns(await rig.lease(), Runner(rig.pipe, rig.agent, apart, "test"))
+        await take_turns(await rig.lease(), TurnParts(rig.pipe, rig.agent, apart, "test"))
     [dead] = await rig.pipe.store.dead.all(state="open", limit=10)
     assert (dead["reason"], dead["attempts"]) == ("crashed", MOST)
     assert "echo: next" in await rig.transcript()

@@ -243,7 +243,7 @@ async def test_a_released_key_goes_on_at_once_and_its_old_holder_commits_nothing
     printed = await cli("keys", "release", key_of())
     assert (printed.code, printed.out) == (0, f"{key_of()} was leased, now awake\n")
     await rig.run_turns()
-    assert isinstance(opened, Opened) and opened.mail is not None
+    assert isinstance(opened, Opened)
     proof = Proof("turn_stale", "zombie", 1, 0, 0)
     with pytest.raises(Superseded):
         await rig.pipe.store.commit(Commit(opened.session, stale.key, proof, mail=(opened.mail,)))

@@ -218,7 +218,7 @@ async def test_U3_a_compression_that_cannot_be_kept_changes_nothing(rig: Rig, mo
 
         monkeypatch.setattr(rig.pipe.store.database, "write", away)
         with pytest.raises(Unavailable):
-            await take_turns(lease, rig.runner())
+            await take_turns(lease, rig.parts())
         monkeypatch.setattr(rig.pipe.store.database, "write", write)
     assert (await all_rows(rig), await facts(rig)) == (before, known)
 
@@ -298,7 +298,7 @@ async def test_U12_a_compression_cut_short_leaves_nothing_half_done_and_is_done_
     async with talking(rig) as provider:
         provider.gate = asyncio.Event()
         await rig.accept("/compress")
-        running = asyncio.create_task(take_turns(await rig.lease(), rig.runner()))
+        running = asyncio.create_task(take_turns(await rig.lease(), rig.parts()))
         while not provider.requests:
             await asyncio.sleep(0.01)
         running.cancel()
@@ -316,7 +316,7 @@ async def test_U13_a_session_that_moved_on_meanwhile_is_not_overwritten(rig: Rig
     async with talking(rig) as provider:
         provider.gate = asyncio.Event()
         await rig.accept("/compress")
-        running = asyncio.create_task(take_turns(await rig.lease(), rig.runner()))
+        running = asyncio.create_task(take_turns(await rig.lease(), rig.parts()))
         while not provider.requests:
             await asyncio.sleep(0.01)
         await commit(rig, Entry("user", "late"), Entry("assistant", "answer"))

@@ -81,7 +81,7 @@ async def test_an_agent_that_does_not_want_the_context_gets_none_and_nothing_is_
         raise AssertionError("somebody asked for the home channels")
 
     monkeypatch.setattr(rig.pipe.store.facts, "of", not_asked)
-    assert rig.runner().briefing is None
+    assert rig.parts().context is None
     await rig.accept("hello")
     await rig.run_turns()
     assert await rig.transcript() == ["hello", "echo: hello"]

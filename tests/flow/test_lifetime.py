@@ -21,7 +21,7 @@ from shared.store.transcript import LATEST
 from tests.store.books import ask, write
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agents.contract import answered
-from workers.turn.lifetime import ending
+from workers.turn.lifetime import reset
 from workers.turn.take import take_turns
 
 HOUR_MS = 3_600_000
@@ -169,7 +169,7 @@ async def test_a_new_session_that_lies_idle_itself_still_tells_of_the_one_before
     await say(rig, "one")
     session, _ = await rig.pipe.store.transcript.load(key_of(), "")
     proof = Proof("turn_r", "w", 0, 0, 0)
-    await rig.pipe.store.commit(Commit(session, key_of(), proof, change=ending(session, "idle")))  # its worker crashes
+    await rig.pipe.store.commit(Commit(session, key_of(), proof, change=reset(session, "idle")))  # its worker crashes
     empty = await age(rig.pipe, 100)
     assert len(await say(rig, "two")) == 2
     assert (await current(rig.pipe))["id"] == empty["id"]
@@ -186,7 +186,7 @@ async def test_the_policy_of_the_chat_type_counts_whole_and_its_chats_are_not_to
 
 
 async def test_R17_a_reset_asks_no_model(rig: Rig, agent: Recorder) -> None:
-    """The runner has a model to be asked aside, and ending a session leaves it alone."""
+    """The agent has a model to be asked aside, and ending a session leaves it alone."""
     asked: list[str] = []
 
     class Model:
@@ -197,9 +197,9 @@ async def test_R17_a_reset_asks_no_model(rig: Rig, agent: Recorder) -> None:
     await say(rig, "one")
     await age(rig.pipe, 1)
     await rig.accept("/whoami")
-    runner = rig.runner()
-    runner.asks = Model()
-    await take_turns(await rig.lease(), runner)
+    parts = rig.parts()
+    parts.side_model = Model()
+    await take_turns(await rig.lease(), parts)
     assert len(agent.turns) == 1 and asked == []
     assert (await current(rig.pipe))["parent_id"] is not None
 
@@ -233,7 +233,7 @@ async def test_R20_of_two_that_find_a_session_over_one_ends_it_and_both_go_on_in
 
     async def end(name: str) -> None:
         proof = Proof(f"turn_{name}", name, 0, 0, 0)
-        await rig.pipe.store.commit(Commit(session, key_of(), proof, change=ending(session, "idle")))
+        await rig.pipe.store.commit(Commit(session, key_of(), proof, change=reset(session, "idle")))
 
     outcomes = await asyncio.gather(*map(end, "abcd"), return_exceptions=True)
     assert [isinstance(outcome, Superseded) for outcome in outcomes].count(True) == 3

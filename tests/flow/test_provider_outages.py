@@ -21,7 +21,7 @@ from tests.support.openai import Trouble, open_provider
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
 from workers.agents.llm import LlmAgent
-from workers.turn.take import AWAY
+from workers.turn.fail import AWAY
 
 SOON = Trouble(429, "rate_limit_exceeded", headers={"retry-after-ms": "20"})
 BUSY_SOON = Trouble(503, "service_unavailable", headers={"retry-after-ms": "20"})

@@ -19,7 +19,7 @@ from tests.support.working import working
 from workers.agents.contract import Answer, answered
 from workers.side import titles
 from workers.side.titles import Titling, cleaned, first_words
-from workers.turn.parts import Runner
+from workers.turn.parts import TurnParts
 from workers.turn.take import take_turns
 
 
@@ -54,8 +54,8 @@ class Hands:
 
     async def say(self, text: str, chat: str = "c1") -> str:
         await self.rig.accept(text, chat=chat)
-        runner = Runner(self.rig.pipe, self.agent, self.agent, "test", self.model, titling=self.titling)
-        await take_turns(await self.rig.lease(key_of(chat)), runner)
+        parts = TurnParts(self.rig.pipe, self.agent, self.agent, "test", self.model, titles=self.titling)
+        await take_turns(await self.rig.lease(key_of(chat)), parts)
         return (await self.rig.pipe.store.outbox.open_parts(f"to:webhook:{chat}", 1000))[-1].text
 
     async def settled(self, chat: str = "c1") -> str | None:

@@ -20,8 +20,8 @@ from shared.settings import Settings
 from shared.store.change import Commit, Proof
 from tests.support.pipe import Rig, an_inbound, control_key, key_of
 from workers.agents.contract import FunctionAgent
+from workers.turn.conclude import NOTICE
 from workers.turn.open import Opened, open_mail
-from workers.turn.take import NOTICE
 
 
 async def test_a_message_is_answered_and_its_key_leaves_nothing_in_redis(rig: Rig) -> None:
@@ -57,7 +57,7 @@ async def test_a_worker_that_lost_its_lease_commits_nothing(rig: Rig) -> None:
     await rig.expire_lease(rig.pipe.turns, key_of())
     await rig.pipe.turns.recover(key_of())
     await rig.run_turns()  # another worker takes over and answers
-    assert isinstance(opened, Opened) and opened.mail is not None
+    assert isinstance(opened, Opened)
     proof = Proof("turn_stale", "zombie", 1, 0, 0)
     with pytest.raises(Superseded):
         await rig.pipe.store.commit(Commit(opened.session, stale.key, proof, mail=(opened.mail,)))

@@ -25,7 +25,7 @@ from workers.agents.contract import Answer
 from workers.process.parts import open_parts
 from workers.side.budget import Budgets
 from workers.side.compression import PROMPT
-from workers.turn.parts import Runner
+from workers.turn.parts import TurnParts
 from workers.turn.take import take_turns
 
 TODAY = day_of(now_ms())
@@ -50,7 +50,7 @@ class Spender:
 async def say(rig: Rig, text: str, *, chat: str = "c1", budgets: Budgets | None = None, **source: Any) -> str:
     accepted = await rig.accept(text, chat=chat, **source)
     lease = await rig.lease(accepted.session_key)
-    await take_turns(lease, Runner(rig.pipe, rig.agent, rig.agent, "test", budgets=budgets))
+    await take_turns(lease, TurnParts(rig.pipe, rig.agent, rig.agent, "test", budgets=budgets))
     return (await rig.pipe.store.outbox.open_parts(f"to:webhook:{chat}", 1000))[-1].text
 
 
@@ -120,7 +120,7 @@ async def test_a_turn_that_does_not_count_costs_nothing(rig: Rig) -> None:
                 await rig.pipe.store.commit(Commit(session, key_of(), Proof("turn_else", "test", 1, 1, 1), mail=mail))
             return result
 
-    await take_turns(lease, Runner(rig.pipe, outrun := Outrun(), outrun, "test"))
+    await take_turns(lease, TurnParts(rig.pipe, outrun := Outrun(), outrun, "test"))
     assert outrun.turns == 2
     spent, _ = await rig.pipe.store.usage.of_session(await session_id(rig))
     assert spent.requests == 1
@@ -183,7 +183,7 @@ async def test_beyond_a_budget_a_message_is_refused_with_the_time_and_without_th
         assert await say(rig, "one", budgets=budgets) == "ok"
         accepted = await rig.accept("two")
         fresh = Budgets(pipe)  # the sum of everybody's spending is remembered for a while
-        await take_turns(await rig.lease(), Runner(pipe, agent, agent, "test", budgets=fresh))
+        await take_turns(await rig.lease(), TurnParts(pipe, agent, agent, "test", budgets=fresh))
         said = (await pipe.store.outbox.open_parts("to:webhook:c1", 10))[-1].text
         assert "budget" in said and "used up" in said and "00:00 UTC" in said
         found = await pipe.store.journal.find(accepted.id)

@@ -20,8 +20,8 @@ from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
 from workers.agents.contract import Agent, asks, resolve, wants_context
-from workers.side.context import Briefing
-from workers.turn.parts import Runner
+from workers.side.context import ContextBuilder
+from workers.turn.parts import TurnParts
 from workers.turn.take import take_turns
 
 _numbers = count(1)
@@ -83,11 +83,11 @@ class Rig:
         await self.turns(await self.lease(key))
 
     async def turns(self, lease: Lease) -> None:
-        await take_turns(lease, self.runner())
+        await take_turns(lease, self.parts())
 
-    def runner(self) -> Runner:
-        briefing = Briefing(self.pipe.settings, self.pipe.store) if wants_context(self.agent) else None
-        return Runner(self.pipe, self.agent, self.agent, "test", asks(self.agent), briefing)
+    def parts(self) -> TurnParts:
+        context = ContextBuilder(self.pipe.settings, self.pipe.store) if wants_context(self.agent) else None
+        return TurnParts(self.pipe, self.agent, self.agent, "test", asks(self.agent), context)
 
     async def expire_lease(self, lane: Lane, key: str) -> None:
         """As if the lease time had passed."""

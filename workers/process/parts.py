@@ -18,9 +18,9 @@ from workers.delivery.publish import Publisher
 from workers.delivery.sender import Sender
 from workers.delivery.typing_indicator import TypingAgent
 from workers.side.budget import Budgets
-from workers.side.context import Briefing
+from workers.side.context import ContextBuilder
 from workers.side.titles import Titling
-from workers.turn.parts import Runner
+from workers.turn.parts import TurnParts
 
 
 @value
@@ -28,7 +28,7 @@ class ProcessParts:
     """What a worker process is put together from, once; its jobs are given this."""
 
     pipe: Pipeline
-    runner: Runner  # runs turns
+    runner: TurnParts  # runs turns
     courier: Courier  # sends replies
     publisher: Publisher  # tells delivery of replies
 
@@ -46,12 +46,14 @@ async def open_parts(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator
         main = _runner(pipe, MAIN, agent, worker, senders, stack)
         publisher = Publisher(pipe.deliveries)
         others = {name: replace(other, publisher=publisher) for name, other in others.items()}
-        yield ProcessParts(pipe, replace(main, others=others, publisher=publisher), Courier(pipe, senders), publisher)
+        yield ProcessParts(
+            pipe, replace(main, other_agents=others, publisher=publisher), Courier(pipe, senders), publisher
+        )
 
 
 def _runner(
     pipe: Pipeline, name: str, agent: Agent, worker: str, senders: Mapping[str, Sender], stack: AsyncExitStack
-) -> Runner:
+) -> TurnParts:
     settings, model = pipe.settings, asks(agent)
     timeout_seconds = settings.turn_timeout_seconds
     apart = stack.enter_context(closing(Apart(settings.for_agent(name).agent, timeout_seconds, name)))
@@ -60,12 +62,12 @@ def _runner(
     titling = Titling(pipe, model, budgets) if settings.titles else None
     if titling is not None:
         stack.push_async_callback(titling.close)
-    return Runner(
+    return TurnParts(
         pipe,
         *agents,
         worker,
         model,
-        briefing=Briefing(settings, pipe.store) if wants_context(agent) else None,
-        titling=titling,
+        context=ContextBuilder(settings, pipe.store) if wants_context(agent) else None,
+        titles=titling,
         budgets=budgets,
     )

@@ -1,4 +1,4 @@
-"""What a turn is told of where it runs, for agents that want it (`wants_context`). Others cost nothing here.
+"""Where a turn runs, in words for agents that want them (`wants_context`). Others cost nothing here.
 
 The text is the same, byte for byte, from turn to turn, so that prompt caches hold. A topic that a platform names on some
 messages only is remembered as a fact of the session.
@@ -25,32 +25,30 @@ TOPIC, MODEL = "topic", "model"  # facts of a session
 
 
 @value
-class Told:
-    """The text, and what the commit should remember so that the next one is the same."""
+class Context:
+    """What the agent is told, and the facts that the turn's commit should keep so that the next text is the same."""
 
-    text: str = ""
-    facts: Mapping[tuple[str, str], str] | None = None
-
-
-NOTHING = Told()
+    text: str
+    facts: Mapping[tuple[str, str], str]
 
 
-class Briefing:
-    """Tells turns where they are. Costs a read of the home channels per turn, and nothing that grows."""
+class ContextBuilder:
+    """Writes down for a turn where it runs. Costs a read of the home channels per turn, and nothing that grows."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self._store = store
         self._settings = settings
         self._around = Surroundings(settings.connected, redaction=open_redaction(settings))
 
-    async def tell(self, session_key: str, session: Session, inbound: Inbound) -> Told:
+    async def build(self, session_key: str, session: Session, inbound: Inbound) -> Context:
+        """The context of a turn on this message. Nothing is written: the facts are kept by the turn's commit."""
         source, known = inbound.source, session.facts.get(TOPIC)
-        remember = {(session.id, TOPIC): source.topic} if source.topic and source.topic != known else None
+        remember = {(session.id, TOPIC): source.topic} if source.topic and source.topic != known else {}
         if not source.topic and known:
             source = replace(source, topic=known)
         around = replace(self._around, homes=await homes(self._settings, self._store))
         prompt = context_prompt(source, SessionKey.parse(session_key), around)
-        return Told(with_runtime(prompt, session.facts), remember)
+        return Context(with_runtime(prompt, session.facts), remember)
 
 
 async def homes(settings: Settings, store: Store) -> tuple[Home, ...]:

@@ -25,39 +25,39 @@ from shared.store.usage import Whose
 from workers.side.questions import ask_aside
 
 if TYPE_CHECKING:
-    from workers.turn.parts import Runner
+    from workers.turn.parts import TurnParts
 
 ROWS = 400  # of a conversation, from its end
 AGAIN = timedelta(minutes=1)  # after the first failed try; it doubles
 WITHOUT_BUDGET_MS = 3_600_000  # budgets are per day: no try is spent on one that is used up
 
 
-async def look_back(session_id: str, key: str, runner: Runner) -> None:
+async def look_back(session_id: str, key: str, parts: TurnParts) -> None:
     """Have the session looked at, if it is due and over. Repeating it changes nothing, and no error but an outage leaves
     it: the mail behind it is not to wait for what cannot be done."""
     try:
-        await _look_back(session_id, SessionKey.parse(key), runner)
+        await _look_back(session_id, SessionKey.parse(key), parts)
     except Unavailable:
         raise
     except Exception:
         log.get().exception("memory not flushed", key=key)
 
 
-async def _look_back(session_id: str, key: SessionKey, runner: Runner) -> None:
-    memory = runner.pipe.store.memory
+async def _look_back(session_id: str, key: SessionKey, parts: TurnParts) -> None:
+    memory = parts.pipe.store.memory
     standing = await memory.standing(session_id)
     if standing is None:
         return
-    if standing.ended_at is None and runner.lifetime.over_at(now_ms(), standing.updated_at, key.source) is None:
+    if standing.ended_at is None and parts.lifetime.over_at(now_ms(), standing.updated_at, key.source) is None:
         await memory.close(session_id, standing, "live", standing.upto)  # it went on since
         return
-    asks, turn_id = runner.asks, f"flush_{fresh_id()}"
+    asks, turn_id = parts.side_model, f"flush_{fresh_id()}"
     rows = worth_reading(await memory.rows(session_id, standing.upto, ROWS)) if asks is not None else ()
     sender = next((row.data[SENDER_ID] for row in reversed(rows) if SENDER_ID in row.data), None)
     paid_by = owner_of(key, replace(key.source, user=sender)) or ""
     if asks is None or not rows:
         await _close(memory, session_id, standing, "nothing")
-    elif runner.budgets is not None and await runner.budgets.refusal(paid_by) is not None:
+    elif parts.budgets is not None and await parts.budgets.refusal(paid_by) is not None:
         await memory.put_off(Due(session_id, str(key), standing.due_at), now_ms() + WITHOUT_BUDGET_MS)
     elif (attempt := await memory.begin(session_id, turn_id)) is None:
         await _close(memory, session_id, standing, "given_up")
@@ -66,9 +66,9 @@ async def _look_back(session_id: str, key: SessionKey, runner: Runner) -> None:
         known = [note.text for note in await memory.of(whose, SHOWN)]
         shown = asked(rows, known, READ_LIMIT >> (attempt - 1))  # what was too long once is halved
         try:
-            async with asyncio.timeout(runner.pipe.settings.memory.timeout_seconds):
+            async with asyncio.timeout(parts.pipe.settings.memory.timeout_seconds):
                 payer = Whose(session_id, paid_by, key.agent)
-                answer = await ask_aside(runner.pipe, asks, (shown,), QUESTION, payer, runner.budgets)
+                answer = await ask_aside(parts.pipe, asks, (shown,), QUESTION, payer, parts.budgets)
         except Exception as error:
             log.get().warning("memory not flushed", key=str(key), attempt=attempt, error=type(error).__name__)
             await _failed(memory, session_id, standing, turn_id, attempt, error)

@@ -21,7 +21,7 @@ from shared.session_key import SessionKey
 from shared.store.change import Change
 from shared.store.transcript import LATEST
 
-REASON, ACTIVE, RESUMED = "reset_reason", "reset_active", "resumed_at"  # facts of a session
+REASON, ACTIVE, RESUMED = "reset_reason", "reset_active", "resumed_at"  # names of session facts
 ENDED = "session_reset"
 WHY = {
     "idle": "nothing had been said for a while",
@@ -58,8 +58,9 @@ class Lifetime:
         note = f"The conversation before this one ended because {why}. Its messages are not shown here."
         if session.facts.get(ACTIVE) != "1":
             return (note,), ()
-        told = self._policies.of(source).tells(source.platform)
-        return (note,), (f"This is a new conversation, because {why}. /resume goes back to the one before.",) * told
+        if not self._policies.of(source).tells(source.platform):
+            return (note,), ()
+        return (note,), (f"This is a new conversation, because {why}. /resume goes back to the one before.",)
 
     async def seed(self, session: Session, session_key: str, source: Source) -> tuple[Entry, ...]:
         """The rows that a session which does not exist yet begins with: in a thread of a DM, those of the DM."""
@@ -76,16 +77,16 @@ class Lifetime:
         return tuple(seed_row(row) for row in rows if not row.data.get(COMMAND))
 
 
-def ending(session: Session, reason: str) -> Change:
-    """End the session, open the next, and leave there what its first turn is to tell."""
-    following = f"ses_{fresh_id()}"
-    active = not session.history or any(map(is_user, session.history))  # where no history is read, rows must do
-    facts = {(following, REASON): reason, (following, ACTIVE): str(int(active))}
-    return Change(next_session_id=following, end_reason=ENDED, facts=facts)
+def reset(session: Session, reason: str) -> Change:
+    """End the session, open the next one, and leave facts there that say why: its first turn tells agent and user."""
+    next_id = f"ses_{fresh_id()}"
+    active = not session.history or any(map(is_user, session.history))  # a session without loaded history has rows, too
+    facts = {(next_id, REASON): reason, (next_id, ACTIVE): str(int(active))}
+    return Change(next_session_id=next_id, end_reason=ENDED, facts=facts)
 
 
-def consumed(session: Session, change: Change) -> Change:
-    """The change of a turn that tells what the session was left to tell, so that no later one does."""
+def without_reset_facts(session: Session, change: Change) -> Change:
+    """The change of a turn that has told why the session began, so that no later turn tells it again."""
     if REASON not in session.facts:
         return change
     return replace(change, facts={**change.facts, (session.id, REASON): None, (session.id, ACTIVE): None})

@@ -1,4 +1,5 @@
-"""Step 6: what comes next for a key. The mailbox is only a hint: the journal's numbers decide the order."""
+"""Step 6: find a key's next message and load its session. The mailbox is only a hint: the journal's numbers decide the
+order, so a mailbox that lost mail or got it in another order changes nothing."""
 
 from __future__ import annotations
 
@@ -11,25 +12,41 @@ from shared.stages import stage
 from shared.store import Store
 from shared.unreadable import stand_in
 from shared.value import value
+from workers.side.memory_notes import look_back
+from workers.turn.attempt import HeldKey
+from workers.turn.outcome import REOPEN, Ended, Reopen
 
 
 @value
 class Opened:
-    """The mail to run, or None when what waits has ended before."""
+    """The message that is next, and the session that it belongs to."""
 
     session: Session
-    mail: Mail | None
+    mail: Mail
     attempts: int = 0  # that the journal knows of
-    outage_ms: int | None = None  # how long its provider has been away, as the journal knows
+    outage_ms: int | None = None  # how long the model's provider has been away, as the journal knows
     unreadable: str | None = None  # why it cannot be read, if so
-    lacking: bytes | None = None  # what the mailbox should hold of it and does not
+    restore_payload: bytes | None = None  # to be put into the mailbox, which lost it
 
 
-async def open_mail(key: str, waiting: Waiting, session: Session | None, store: Store) -> Opened | TakeNotes:
+async def open_first(held: HeldKey) -> Opened | Ended | Reopen:
+    """Open the first mail, under the session's lock where several keys talk to it. Notes to take are taken at once."""
+    lease, waiting = held.lease, held.lease.mail[0]
+    opened = await open_mail(lease.key, waiting, held.session, held.parts.pipe.store)
+    if isinstance(opened, TakeNotes):
+        await look_back(opened.session_id, lease.key, held.parts)
+        return Ended((waiting.seq,))
+    if isinstance(opened, Opened) and await held.lock.follow(opened.session):
+        return REOPEN  # while we waited for the lock, another key may have moved the session on
+    return opened
+
+
+async def open_mail(key: str, waiting: Waiting, session: Session | None, store: Store) -> Opened | Ended | TakeNotes:
     """Find the message that is next by the journal's count. `session` is the one known from our last commit, if any.
 
     Mail of another kind is in no journal: it is given as it is.
     """
+    ended = Ended((waiting.seq,))
     journaled = waiting.seq < FIRST_MAILBOX_SEQ
     inbound, error = _decoded(waiting)
     if isinstance(inbound, TakeNotes):
@@ -41,21 +58,21 @@ async def open_mail(key: str, waiting: Waiting, session: Session | None, store: 
         if standing is not None:
             attempts, outage_ms = standing.attempts, standing.outage_ms
             if standing.state != State.PENDING:
-                return Opened(session, None)
+                return ended
         known = standing is not None  # the journal has it; where it does not, no commit could end it
     if not journaled:
         if inbound is None:
             await _set_aside(key, waiting, error, store)
-            return Opened(session, None)
+            return ended
         return Opened(session, Mail(waiting.seq, inbound, journaled=False, payload=waiting.payload), attempts)
     if waiting.seq <= session.done_seq:
-        return Opened(session, None)
+        return ended
     if inbound is not None and known and waiting.seq == session.done_seq + 1:
         return Opened(session, Mail(waiting.seq, inbound), attempts, outage_ms)
     return await _from_journal(key, waiting, session, store)
 
 
-async def open_barely(key: str, waiting: Waiting, store: Store) -> Opened:
+async def open_barely(key: str, waiting: Waiting, store: Store) -> Opened | Ended:
     """The same for mail that could not be opened: without transcript and facts, enough to set it aside."""
     session = await store.transcript.bare(key)
     if waiting.seq < FIRST_MAILBOX_SEQ:
@@ -63,20 +80,26 @@ async def open_barely(key: str, waiting: Waiting, store: Store) -> Opened:
     inbound, error = _decoded(waiting)
     if not isinstance(inbound, Inbound):
         await _set_aside(key, waiting, error, store)
-        return Opened(session, None)
+        return Ended((waiting.seq,))
     return Opened(session, Mail(waiting.seq, inbound, journaled=False, payload=waiting.payload))
 
 
-async def _from_journal(key: str, waiting: Waiting, session: Session, store: Store) -> Opened:
+async def load_session(key: str, store: Store) -> Session:
+    """The session that a key talks to, as it is now."""
+    session, _ = await store.transcript.load(key, "")
+    return session
+
+
+async def _from_journal(key: str, waiting: Waiting, session: Session, store: Store) -> Opened | Ended:
     """There is a gap: Redis lost something, or two receivers pushed in another order than they journaled."""
     rows = await store.journal.pending(key, after=session.done_seq, limit=1)
     if not rows or rows[0].seq > waiting.seq:  # what waits is no longer pending
-        return Opened(session, None)
+        return Ended((waiting.seq,))
     row = rows[0]
-    lacking = row.payload.encode() if row.seq < waiting.seq else None
+    restore_payload = row.payload.encode() if row.seq < waiting.seq else None
     try:
         mail = Mail(row.seq, decode_inbound(row.payload))
-        return Opened(session, mail, row.attempts, row.outage_ms, lacking=lacking)
+        return Opened(session, mail, row.attempts, row.outage_ms, restore_payload=restore_payload)
     except Malformed as error:
         return Opened(session, Mail(row.seq, stand_in(row.id, key)), row.attempts, unreadable=str(error))
 

@@ -1,4 +1,4 @@
-"""What a worker process runs turns with."""
+"""What the turns of a worker process are run with."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from shared.session_key import MAIN, agent_of
 from workers.agents.contract import Agent, Asks, Missing
 from workers.delivery.publish import Publisher
 from workers.side.budget import Budgets
-from workers.side.context import Briefing
+from workers.side.context import ContextBuilder
 from workers.side.titles import Titling
 from workers.turn.lifetime import Lifetime
 
 
 @dataclass(slots=True)
-class Runner:
-    """The agent of a deployment, or one of several, with all that goes with its turns."""
+class TurnParts:
+    """One agent of a deployment, and everything that its turns need. Made once per process, and shared by all its turns."""
 
     pipe: Pipeline
     agent: Agent
-    apart: Agent  # the same agent, each turn in a process of its own
-    worker: str
-    asks: Asks | None = None  # the model for questions aside, where the agent has one
-    briefing: Briefing | None = None  # what turns are told of where they run, where the agent wants it
-    titling: Titling | None = None
-    budgets: Budgets | None = None  # where one is set
-    others: Mapping[str, Runner] = field(default_factory=dict)  # for the keys of further agents, by name
+    isolated_agent: Agent  # the same agent, but each turn runs in a process of its own
+    worker: str  # the name that traces show
+    side_model: Asks | None = None  # answers questions outside of turns; None: the agent has no model
+    context: ContextBuilder | None = None  # tells the agent where it runs; None: the agent does not use that
+    titles: Titling | None = None  # None: sessions get no titles by themselves
+    budgets: Budgets | None = None  # None: nothing limits what may be spent
+    other_agents: Mapping[str, TurnParts] = field(default_factory=dict)  # by the name that their keys carry
     publisher: Publisher = None  # type: ignore[assignment]  # by default one that leaves every reply to its queue
     lifetime: Lifetime = field(init=False)
 
@@ -35,9 +35,10 @@ class Runner:
         self.publisher = self.publisher or Publisher(self.pipe.deliveries)
         self.lifetime = Lifetime(self.pipe)
 
-    def of(self, session_key: str) -> Runner:
-        """The runner of a key's agent. One that the settings no longer name answers nothing: another must not."""
+    def for_key(self, session_key: str) -> TurnParts:
+        """The parts of the key's agent. A key of an agent that the settings no longer name gets one that refuses every
+        turn: no other agent may answer in its place."""
         name = agent_of(session_key)
         if name == MAIN:
             return self
-        return self.others.get(name) or Runner(self.pipe, Missing(name), Missing(name), self.worker)
+        return self.other_agents.get(name) or TurnParts(self.pipe, Missing(name), Missing(name), self.worker)

@@ -1,0 +1,63 @@
+"""What is handed from stage to stage: the key that a worker holds, and one attempt at the key's first mail."""
+
+from __future__ import annotations
+
+from shared.ids import fresh_id
+from shared.lane import Lease
+from shared.lane.session_lock import SessionLock
+from shared.messages import Entry, Inbound, Mail, Session
+from shared.owner import owner_of
+from shared.session_key import SessionKey
+from shared.store.change import Proof
+from shared.value import value
+from workers.commands import Again
+from workers.turn.parts import TurnParts
+
+
+@value
+class HeldKey:
+    """A key under our lease, between two turns."""
+
+    lease: Lease
+    parts: TurnParts
+    lock: SessionLock
+    claimed_at: int  # when the mail that is first now was taken from the mailbox
+    session: Session | None = None  # as our last commit left it; None: it must be loaded
+    turns: int = 0  # that were committed under this lease
+
+    def unloaded(self) -> HeldKey:
+        """The same key, whose session must be loaded before the next turn."""
+        return HeldKey(self.lease, self.parts, self.lock, self.claimed_at, None, self.turns)
+
+
+@value
+class Attempt:
+    """One attempt at the first mail of a key. Stages that learn more about it give a new one on."""
+
+    lease: Lease
+    parts: TurnParts
+    session: Session  # as loaded: the commit compares its version
+    mail: Mail
+    inbound: Inbound  # what is to be answered: the mail's words, an album's as one, or those that /retry repeats
+    number: int  # 1 for the first attempt; 0: none was begun
+    claimed_at: int
+    started_at: int
+    isolated: bool = False  # an attempt before this one may have killed its worker
+    outage_ms: int | None = None  # how long the model's provider has been away, as the journal knows
+    album: tuple[Mail, ...] = ()  # further mail that is answered together with the first
+    seed: tuple[Entry, ...] = ()  # rows that a new session begins with
+    again: Again | None = None  # /retry: the history to run on, and what the commit takes back
+    closing_notices: tuple[str, ...] = ()  # what the chat is told after the answer
+
+    @property
+    def key(self) -> str:
+        """The key of the lease: a session key, or the one that control messages are numbered by."""
+        return self.lease.key
+
+    def proof(self) -> Proof:
+        """The record of a turn that is to be committed, with a turn id that nobody else has."""
+        return Proof(f"turn_{fresh_id()}", self.parts.worker, self.number, self.claimed_at, self.started_at)
+
+    def owner(self) -> str | None:
+        """Whose conversation it is, which is also who pays for it."""
+        return self.session.owner or owner_of(SessionKey.parse(self.key), self.inbound.source)
