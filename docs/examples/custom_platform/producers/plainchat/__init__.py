@@ -1,0 +1,1 @@
+"""Plainchat: rooms over plain HTTP."""

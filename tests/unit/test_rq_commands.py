@@ -1,0 +1,81 @@
+"""What a worker does with what it hears on its RQ channel, where anybody may publish."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from workers.process.duty import Duty
+from workers.process.rq_commands import run_command
+from workers.process.wakes import Wakes
+
+
+class Noted:
+    """Wakes that only remember what they were told."""
+
+    def __init__(self) -> None:
+        self.duty = Duty(asyncio.Event())
+        self.told: list[Any] = []
+
+    def kill(self, job_id: str) -> None:
+        self.told.append(("kill", job_id))
+
+    def drop_until(self, job_id: str, at_ms: int) -> None:
+        self.told.append(("drop", job_id, at_ms))
+
+
+def after(said: Any) -> Noted:
+    wakes = Noted()
+    run_command(said if isinstance(said, bytes) else orjson.dumps(said), cast(Wakes, wakes))
+    return wakes
+
+
+def test_shutdown_ends_the_worker_and_nothing_else_does() -> None:
+    stopped = after({"command": "shutdown"})
+    assert stopped.duty.stopping.is_set() and stopped.told == []
+    assert not after({"command": "stop-job", "job_id": "j1"}).duty.stopping.is_set()
+
+
+def test_a_job_is_stopped_by_its_id() -> None:
+    assert after({"command": "stop-job", "job_id": "j1"}).told == [("kill", "j1")]
+
+
+@pytest.mark.parametrize("at_ms", ["17", 17])
+def test_a_turn_is_stopped_with_what_was_said_until_a_time(at_ms: Any) -> None:
+    assert after({"command": "stop-turn", "job_id": "j1", "at_ms": at_ms}).told == [("drop", "j1", 17)]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\xff",
+        b"no json",
+        b"7",
+        b"[]",
+        b"[" * 100_000,
+        {"command": None},
+        {"command": "kill-horse"},
+        {"command": "stop-job"},
+        {"command": "stop-job", "job_id": 7},
+        {"command": "stop-turn", "job_id": 7, "at_ms": "17"},
+        {"command": "stop-turn", "job_id": "j1"},
+        {"command": "stop-turn", "job_id": "j1", "at_ms": "-1"},
+        {"command": "stop-turn", "job_id": "j1", "at_ms": "soon"},
+    ],
+)
+def test_what_is_no_command_does_nothing(said: Any) -> None:
+    wakes = after(said)
+    assert wakes.told == [] and not wakes.duty.stopping.is_set()
+
+
+def test_a_worker_takes_wakes_unless_it_is_stopping_or_suspended() -> None:
+    duty = Duty(asyncio.Event())
+    assert duty.takes_wakes
+    duty.suspended = True
+    assert not duty.takes_wakes
+    duty.suspended = False
+    duty.stopping.set()
+    assert not duty.takes_wakes

@@ -1,0 +1,1 @@
+"""Tools: functions of the user's that a model may call."""

@@ -1,0 +1,237 @@
+"""The loop of a turn: ask the model, run the tools that it calls, show it their results, until it answers.
+
+| a response | what follows |
+|---|---|
+| text | one assistant row, and `Done` |
+| calls | the row with the calls, then for each call `Began`, `Ended` and its row, and the next request |
+| calls that need a person's yes | the others run, then the turn ends with `Ask` for each. The answers take it up |
+| calls, cut by the length limit | none runs; the model is told. The second time the turn ends with a plain reason |
+| nothing | Transient, or Refused where a content filter ended it |
+
+Rows are yielded as they become final. A turn that is taken up again goes on from the rows of the earlier attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from shared.agent.events import Began, Call, Delta, Done, Ended, Event, Row, Spent, Thought
+from shared.agent.steps import Stepped
+from shared.agent.turn import Turn
+from shared.context.marks import NAME, REASONING, TOOL_CALL_ID, TOOL_CALLS, USAGE, answers, calls
+from shared.errors import Transient
+from shared.messages import Entry, Reply
+from workers.agents.model.contract import Model, ModelRefused, Response, TooLong
+from workers.agents.model.conversation import ModelConversation
+from workers.agents.model.usage import begun
+from workers.agents.tools.approval import Approval, refusal
+from workers.agents.tools.ask_user import answer_of, is_question
+from workers.agents.tools.limits import Spending
+from workers.agents.tools.toolbox import Toolbox, is_object
+
+DELTA_SECONDS = 0.05  # between two deltas: what comes meanwhile is read together, and is one delta
+CUT = "Not run: your answer reached its length limit before these arguments were whole. Write less at once."
+CUT_TWICE = "I stopped: what I wanted to do is too long for one answer of the model."
+LIMIT_REACHED = "Not run: this turn has reached its limit of tool calls."
+
+
+class Loop:
+    """One turn. Used once."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        model: Model,
+        talk: ModelConversation,
+        tools: Toolbox,
+        spending: Spending,
+        approval: Approval,
+    ) -> None:
+        self._turn = turn
+        self._model = model
+        self._talk = talk
+        self._tools = tools
+        self._spending = spending
+        self._approval = approval
+        self._is_asking = False
+        self._place = sum(row.role == "assistant" for row in turn.rows)  # how many responses are steps
+        self._rows = list(turn.rows)
+        self._was_cut = False
+        self._response: Response | None = None
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Raises what the table in workers/agents/llm.py says."""
+        async for event in self._run(_unanswered(self._rows)):
+            yield event
+        if self._is_asking:
+            return
+        while not (reason := self._spending.before_request()):
+            async for event in self._ask():
+                yield event
+            response = self._response
+            assert response is not None
+            if not response.calls:
+                yield Row(self._row(response))
+                yield Done((Reply(response.text),))
+                return
+            row = self._row(response)
+            self._rows.append(row)
+            yield Row(row)
+            if response.is_cut:
+                for event in self._not_run(response.calls, CUT):
+                    yield event
+                if self._was_cut:
+                    reason = CUT_TWICE
+                    break
+                self._was_cut = True
+            elif reason := self._spending.before_calls(len(response.calls)):
+                for event in self._not_run(response.calls, LIMIT_REACHED):
+                    yield event
+                break
+            else:
+                await self._turn.steps.response(row)
+                self._place += 1
+                async for event in self._run(response.calls):
+                    yield event
+                if self._is_asking:
+                    return
+        yield Row(Entry("assistant", reason))
+        yield Done((Reply(reason),))
+
+    async def _ask(self) -> AsyncIterator[Event]:
+        """One request. A conversation too long for the model is tried once more with half of it, and one with pictures or
+        thoughts that the provider refuses once more with its text alone."""
+        while True:
+            try:
+                async for event in self._streamed():
+                    yield event
+                return
+            except TooLong:
+                if not self._talk.shorten():
+                    raise
+            except ModelRefused:
+                if not self._talk.leave_out_blocks():
+                    raise
+
+    async def _streamed(self) -> AsyncIterator[Event]:
+        prompt = self._talk.prompt(self._rows)
+        clock, last, is_first = asyncio.get_running_loop().time, 0.0, True
+        async with aclosing(self._model.stream(prompt)) as pieces:  # type: ignore[type-var]
+            async for piece in pieces:
+                if isinstance(piece, Response):
+                    self._response = _checked(piece)
+                    self._spending.used(piece.usage)
+                    return
+                if is_first:
+                    is_first = False
+                    yield Spent(begun(self._model.name, prompt))
+                if piece.thought or piece.text:
+                    last = clock()
+                if piece.thought:
+                    yield Thought(piece.thought)
+                if piece.text:
+                    yield Delta(piece.text)
+                if not piece.is_last and (left := last + DELTA_SECONDS - clock()) > 0:
+                    await asyncio.sleep(left)  # nothing is late by it: what comes meanwhile waits in the connection
+        raise Transient("the model answered nothing")
+
+    def _row(self, response: Response) -> Entry:
+        made = [
+            {"id": call.id, "name": call.name, "arguments": call.arguments if is_object(call.arguments) else "{}"}
+            for call in response.calls
+        ]
+        data: dict[str, Any] = {
+            USAGE: response.usage,
+            REASONING: response.reasoning,
+            **response.marks,
+            TOOL_CALLS: made,
+        }
+        return Entry("assistant", response.text, data={name: value for name, value in data.items() if value})
+
+    def _not_run(self, made: Sequence[Call], why: str) -> list[Event]:
+        return [self._told(call, why) for call in made]
+
+    async def _run(self, made: Sequence[Call]) -> AsyncIterator[Event]:
+        """Carry calls out: at the same time where all of them only read, one after another otherwise. Their rows come in the
+        order of the calls. Those that need a person's yes come last, and where one of them has no answer yet, none of them
+        runs: the turn ends with the questions."""
+        careful = [call for call in made if self._tools.needs_person(call)]
+        async for event in self._carry_out([call for call in made if call not in careful]):
+            yield event
+        if unasked := [call for call in careful if self._approval.answer(call, self._place) is None]:
+            self._is_asking = True
+            for call in unasked:
+                yield self._approval.question(call, self._place)
+            return
+        async for event in self._carry_out(careful):
+            yield event
+
+    async def _carry_out(self, made: Sequence[Call]) -> AsyncIterator[Event]:
+        if len(made) > 1 and self._tools.are_reads(made):
+            async for event in self._run_at_once(made):
+                yield event
+            return
+        for call in made:
+            yield Began(call)
+            stepped = await self._outcome(call)
+            yield Ended(call, stepped.ok, stepped.text)
+            yield self._told(call, stepped.text)
+
+    async def _run_at_once(self, made: Sequence[Call]) -> AsyncIterator[Event]:
+        for call in made:
+            yield Began(call)
+        running = [asyncio.create_task(self._outcome(call)) for call in made]
+        try:
+            for call, task in zip(made, running, strict=True):
+                stepped: Stepped = await task
+                yield Ended(call, stepped.ok, stepped.text)
+                yield self._told(call, stepped.text)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _outcome(self, call: Call) -> Stepped:
+        said = self._approval.answer(call, self._place)
+        if said is not None and is_question(call):
+            return await self._tools.answered(call, self._turn, answer_of(said))
+        if said is not None and (why := refusal(said)):
+            return await self._tools.refused(call, self._turn, why)
+        return await self._tools.outcome(call, self._turn)
+
+    def _told(self, call: Call, text: str) -> Row:
+        row = Entry("tool", text, data={TOOL_CALL_ID: call.id, NAME: call.name})
+        self._rows.append(row)
+        return Row(row)
+
+
+def _checked(response: Response) -> Response:
+    """The response with an id of its own for each call, or the error that it is."""
+    if not response.text and not response.calls:
+        if response.is_filtered:
+            raise ModelRefused("the provider's content filter refused to answer")
+        raise Transient("the model answered nothing")
+    seen: set[str] = set()
+    made: list[Call] = []
+    for n, call in enumerate(response.calls):
+        id = call.id if call.id not in seen else f"{call.id}_{n}"
+        seen.add(id)
+        made.append(replace(call, id=id, name=call.name or "unnamed"))
+    return replace(response, calls=tuple(made)) if made else response
+
+
+def _unanswered(rows: Sequence[Entry]) -> list[Call]:
+    """The calls of earlier attempts that have no result yet."""
+    last = next((n for n in range(len(rows) - 1, -1, -1) if rows[n].role != "tool"), None)
+    if last is None:
+        return []
+    given = {answers(row) for row in rows[last + 1 :]}
+    return [
+        Call(call["id"], call["name"], call.get("arguments") or "{}")
+        for call in calls(rows[last])
+        if call["id"] not in given
+    ]
