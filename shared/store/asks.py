@@ -1,0 +1,182 @@
+"""Questions to people: tables asks and runs.
+
+A turn that asks ends by an ordinary commit, which keeps its run with all its steps and adds the questions. Nothing waits for
+the answer: it is mail, and the turn that it begins takes the run up. After a crash a question is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+import orjson
+
+from shared.agent.events import Ask
+from shared.agent.turn import Said
+from shared.codec import decode_source, encode_text, from_fields
+from shared.ids import fresh_id
+from shared.messages import Source
+from shared.store.change import Also
+from shared.store.commit_rows import json_objects
+from shared.store.database import Database, Row
+from shared.store.database.statements import Step, declared
+from shared.value import value
+
+
+class AsksSql(Protocol):
+    """The statements of asks.sql, with the values that each needs."""
+
+    def commit_parked_run(
+        self, *, run: str, session_id: str, session_key: str, inbound_id: str, turn_id: str, now: int
+    ) -> Step: ...
+    def commit_ended_asks(self, *, run: str, state: str, session_id: str, turn_id: str, now: int) -> Step: ...
+    def commit_asks(
+        self, *, run: str, asks: str, session_id: str, session_key: str, turn_id: str, now: int
+    ) -> Step: ...
+    def commit_answer(self, *, ask: str, answer: str, session_id: str, turn_id: str, now: int) -> Step: ...
+    def open_asks(self, *, session_key: str) -> Step: ...
+    def answers_of_run(self, *, run: str) -> Step: ...
+    def last_ended_ask(self, *, session_key: str) -> Step: ...
+    def asks_overdue(self, *, now: int, limit: int) -> Step: ...
+    def forget_asks(self, *, before: int) -> Step: ...
+
+
+sql = declared(AsksSql)
+
+
+@value
+class OpenAsk:
+    """A question that somebody may still answer."""
+
+    id: str
+    run_id: str
+    session_id: str
+    name: str  # Ask.id
+    text: str
+    choices: tuple[str, ...]
+    is_approval: bool
+    source: Source  # who was asked, and where
+    expires_at: int | None  # wall clock, ms
+
+    @property
+    def number(self) -> int:
+        """The number that the chat was shown it with, among the questions of its turn. It stays when others are answered."""
+        return int(self.id.rpartition("_")[2]) + 1
+
+
+@value
+class OverdueAsk:
+    """A question whose time is over."""
+
+    id: str
+    text: str
+    source: Source
+
+
+class AskStore:
+    """Finds questions; commits write them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def open(self, session_key: str) -> list[OpenAsk]:
+        """The open questions of a conversation, oldest first."""
+        [rows] = await self._database.read(sql.open_asks(session_key=session_key))
+        return [_open(row) for row in rows]
+
+    async def answers(self, run: str) -> dict[str, Said]:
+        """What was said to the questions of a run that are answered already, by `Ask.id`."""
+        [rows] = await self._database.read(sql.answers_of_run(run=run))
+        return {row["name"]: from_fields(Said, orjson.loads(row["answer"])) for row in rows}
+
+    async def last_ended(self, session_key: str) -> str | None:
+        """How the last question of a conversation ended that is still known; None: there was none."""
+        [rows] = await self._database.read(sql.last_ended_ask(session_key=session_key))
+        return str(rows[0]["state"]) if rows else None
+
+    async def overdue(self, now: int, limit: int) -> list[OverdueAsk]:
+        """Some open questions whose time is over, the oldest first."""
+        [rows] = await self._database.read(sql.asks_overdue(now=now, limit=limit))
+        return [OverdueAsk(row["id"], row["text"], _source(row)) for row in rows]
+
+    async def forget(self, before: int) -> None:
+        """Delete the questions that ended before a time."""
+        await self._database.write(sql.forget_asks(before=before))
+
+
+def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask]) -> tuple[Also, ...]:
+    """Statements of a commit: the run waits for the answers to these questions."""
+
+    def added(now: int) -> str:
+        first = fresh_id()
+        rows = [
+            {
+                "id": f"ask_{first}_{n:03}",  # open questions are numbered for people in this order
+                "name": ask.id,
+                "text": ask.text,
+                "choices": encode_text(ask.choices),
+                "is_approval": int(ask.call is not None),
+                "source": encode_text(source),
+                "expires_at": now + _ms(ask.expires) if ask.expires is not None else None,
+            }
+            for n, ask in enumerate(asks)
+        ]
+        return f"[{json_objects(rows).decode()}]"
+
+    return (
+        lambda stamp: sql.commit_parked_run(
+            run=run,
+            inbound_id=inbound_id,
+            session_id=stamp.session_id,
+            session_key=stamp.session_key,
+            turn_id=stamp.turn_id,
+            now=stamp.now,
+        ),
+        lambda stamp: sql.commit_asks(
+            run=run,
+            asks=added(stamp.now),
+            session_id=stamp.session_id,
+            session_key=stamp.session_key,
+            turn_id=stamp.turn_id,
+            now=stamp.now,
+        ),
+    )
+
+
+def end_asks(run: str, state: str) -> tuple[Also, ...]:
+    """A statement of a commit: no question of the run is open any more."""
+    return (
+        lambda stamp: sql.commit_ended_asks(
+            run=run, state=state, session_id=stamp.session_id, turn_id=stamp.turn_id, now=stamp.now
+        ),
+    )
+
+
+def keep_answer(ask: OpenAsk, said: Said) -> Also:
+    """A statement of a commit: this question is answered, and its run waits for others."""
+    return lambda stamp: sql.commit_answer(
+        ask=ask.id, answer=encode_text(said), session_id=stamp.session_id, turn_id=stamp.turn_id, now=stamp.now
+    )
+
+
+def _open(row: Row) -> OpenAsk:
+    return OpenAsk(
+        row["id"],
+        row["run_id"],
+        row["session_id"],
+        row["name"],
+        row["text"],
+        tuple(orjson.loads(row["choices"])),
+        bool(row["is_approval"]),
+        _source(row),
+        row["expires_at"],
+    )
+
+
+def _source(row: Mapping[str, str]) -> Source:
+    return decode_source(orjson.loads(row["source"]))
+
+
+def _ms(time: timedelta) -> int:
+    return int(time.total_seconds() * 1000)

@@ -1,0 +1,49 @@
+-- Questions to people. Tables: asks, runs. What a commit writes of them it writes only if it won its session: `ours` is given by
+-- batch.sql.
+
+-- name: commit_parked_run
+-- Let a run wait for a person, with its steps. Whoever held it is refused from now on.
+INSERT INTO runs (id, session_id, session_key, inbound_id, holder, state, created_at)
+SELECT :run, :session_id, :session_key, :inbound_id, '', 'parked', :now
+FROM {{batch.ours}} WHERE ours.id = :session_id AND ours.turn_id = :turn_id
+ON CONFLICT (id) DO UPDATE SET state = 'parked', holder = ''
+
+-- name: commit_ended_asks
+-- End the questions of a run that are still open.
+UPDATE asks SET state = :state, ended_at = :now
+WHERE run_id = :run AND state = 'open'
+  AND EXISTS (SELECT 1 FROM {{batch.ours}} WHERE ours.id = :session_id AND ours.turn_id = :turn_id)
+
+-- name: commit_asks
+-- Add the questions with which a turn ends.
+INSERT INTO asks (id, run_id, session_key, session_id, name, text, choices, is_approval, source, state, answer, expires_at, created_at)
+SELECT value ->> 'id', :run, :session_key, :session_id, value ->> 'name', value ->> 'text', value ->> 'choices',
+       CAST(value ->> 'is_approval' AS INTEGER), value ->> 'source', 'open', '', CAST(value ->> 'expires_at' AS BIGINT), :now
+FROM {{each}}(:asks) JOIN {{batch.ours}} ON ours.id = :session_id AND ours.turn_id = :turn_id
+
+-- name: commit_answer
+-- Keep the answer to one question, while others of its run are open.
+UPDATE asks SET state = 'answered', answer = :answer, ended_at = :now
+WHERE id = :ask AND state = 'open'
+  AND EXISTS (SELECT 1 FROM {{batch.ours}} WHERE ours.id = :session_id AND ours.turn_id = :turn_id)
+
+-- name: open_asks
+-- The open questions of a conversation, oldest first.
+SELECT id, run_id, session_id, name, text, choices, is_approval, source, expires_at
+FROM asks WHERE session_key = :session_key AND state = 'open' ORDER BY created_at, id
+
+-- name: answers_of_run
+-- What was said to questions of a run that wait for the others.
+SELECT name, answer FROM asks WHERE run_id = :run AND state = 'answered' AND answer <> ''
+
+-- name: last_ended_ask
+-- How the last question of a conversation ended.
+SELECT state FROM asks WHERE session_key = :session_key AND state <> 'open' ORDER BY ended_at DESC LIMIT 1
+
+-- name: asks_overdue
+-- Open questions whose time is over.
+SELECT id, text, source FROM asks WHERE state = 'open' AND expires_at <= :now ORDER BY expires_at LIMIT :limit
+
+-- name: forget_asks
+-- Forget questions that ended long ago.
+DELETE FROM asks WHERE ended_at < :before

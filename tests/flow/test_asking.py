@@ -1,0 +1,287 @@
+"""Asking a person: the turn ends with the question, and the answer takes it up, in any process and at any time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from keyturn import Ask, Done, Event, Reply, Turn
+from shared.agent.turn import Said
+from shared.clock import now_ms
+from shared.door import accept
+from shared.messages import Entry
+from shared.pipeline import open_pipeline
+from shared.settings import Settings
+from tests.flow.test_steps import by_rows, config, kill_inside, killed, left_in_sql, next_worker
+from tests.flow.test_tools import says
+from tests.store.books import ask, write
+from tests.support import counted
+from tests.support.counted import World
+from tests.support.openai import Provider, a_call, open_provider
+from tests.support.pipe import Rig, an_inbound, key_of
+from workers.agents.functions import GeneratorAgent
+from workers.agents.llm import LlmAgent
+from workers.agents.tools.approval import NO_ANSWER
+from workers.upkeep.asks import OverdueQuestions
+
+SECONDS = 60
+TEA = ((("charge", "tea"),),)
+BOTH = ((("look", "menu"), ("charge", "tea"), ("charge", "tip")),)
+
+
+@pytest.fixture
+def world() -> World:
+    return counted.new_world()
+
+
+def careful(provider: Provider, **changes: Any) -> LlmAgent:
+    """An agent that asks before it charges."""
+    return LlmAgent(config(provider, approve=("char*",), **changes))
+
+
+async def say(rig: Rig, text: str, *, key: str = key_of(), **about: Any) -> str:
+    """What the chat is told when somebody says this."""
+    accepted = await rig.accept(text, **about)
+    async with asyncio.timeout(SECONDS):
+        await rig.run_turns(accepted.session_key)
+    return await last_told(rig)
+
+
+async def last_told(rig: Rig) -> str:
+    rows = await ask(rig.pipe.store, "SELECT id, destination FROM outbox ORDER BY id DESC LIMIT 1")
+    parts = await rig.pipe.store.outbox.open_parts(rows[0]["destination"], 1000)
+    return parts[-1].text
+
+
+async def questions(rig: Rig) -> list[str]:
+    return [row["state"] for row in await ask(rig.pipe.store, "SELECT state FROM asks ORDER BY created_at, id")]
+
+
+async def test_ag1_a_question_survives_a_restart_of_every_process_and_the_approved_call_runs_once(
+    make_settings: Callable[..., Settings], world: World
+) -> None:
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        async with open_pipeline(make_settings()) as pipe:
+            rig = Rig(pipe, careful(provider))
+            told = await say(rig, "tea please")
+            assert told == 'May I run charge with {"what":"tea"}?\n(/approve or /deny)'
+            assert world.charged == [] and await questions(rig) == ["open"]
+            [row] = await ask(pipe.store, "SELECT state FROM inbox")
+            assert row["state"] == "answered"
+            assert [name for name in await rig.residue() if ":turns:" in name] == []  # no lease, no mail, no worker
+        async with open_pipeline(make_settings()) as pipe:
+            rig = Rig(pipe, careful(provider))
+            assert await say(rig, "/approve") == "enjoy"
+            assert world.charged == ["tea"] and await questions(rig) == ["answered"]
+            assert await left_in_sql(rig) == 0
+            assert await rig.transcript() == ["tea please", told, "/approve", "", "charged tea", "enjoy"]
+            [usage] = await ask(pipe.store, "SELECT requests FROM usage")
+            assert usage["requests"] == 2
+
+
+async def test_ag2_an_approval_that_is_given_twice_at_once_counts_once_and_the_second_is_told(
+    rig: Rig, world: World
+) -> None:
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        rig.agent = careful(provider)
+        await say(rig, "tea please")
+        await asyncio.gather(rig.accept("/approve"), rig.accept("/approve"))
+        await rig.run_turns()
+    assert world.charged == ["tea"]
+    assert await last_told(rig) == "That question is settled already."
+
+
+@pytest.mark.parametrize("admins", [False, True])
+async def test_ag3_somebody_else_in_the_group_cannot_approve_unless_admins_may_and_it_is_one(
+    make_settings: Callable[..., Settings], world: World, admins: bool
+) -> None:
+    settings = make_settings(group_sessions_per_user=False, admin_users=("webhook:boss",), admins_may_approve=admins)
+    async with open_pipeline(settings) as pipe, open_provider(answer=by_rows(TEA)) as provider:
+        rig = Rig(pipe, careful(provider))
+        group = "agent:main:webhook:group:g1"
+
+        async def said(text: str, user: str) -> str:
+            inbound = an_inbound(text, chat="g1", chat_type="group")
+            inbound = replace(inbound, source=replace(inbound.source, user=user))
+            accepted = await accept(pipe, inbound)
+            assert accepted.session_key == group
+            await rig.run_turns(group)
+            return await last_told(rig)
+
+        await said("tea please", "ann")
+        assert await said("/approve", "eve") == "This question is for somebody else."
+        assert world.charged == [] and await questions(rig) == ["open"]
+        answer = await said("/approve", "boss")
+        assert (answer == "enjoy", world.charged) == (admins, ["tea"] if admins else [])
+        if not admins:
+            assert await said("/approve", "ann") == "enjoy" and world.charged == ["tea"]
+
+
+async def test_ag4_ag10_two_calls_wait_for_both_answers_and_what_had_finished_beside_them_is_not_repeated(
+    rig: Rig, world: World
+) -> None:
+    async with open_provider(answer=by_rows(BOTH)) as provider:
+        rig.agent = careful(provider)
+        told = await say(rig, "tea please")
+        assert told.startswith("1. May I run charge") and "(/deny 2" not in told and "/approve 2 or /deny 2" in told
+        assert world.looked == ["menu"] and world.charged == []
+        assert (await say(rig, "/approve")).startswith("Which one? 1. May I")
+        assert (await say(rig, "/approve 1")).startswith("Noted. Still open: 2. May I run charge")
+        assert world.charged == [] and await questions(rig) == ["answered", "open"]
+        assert (await say(rig, "/deny 1")).startswith("Which one? 2. May I run charge")  # it is answered already
+        assert await say(rig, "/deny 2") == "enjoy"
+    assert world.looked == ["menu"] and world.charged == ["tea"]
+    assert (await rig.transcript())[-4:] == ["saw menu", "charged tea", "Not run: denied by the user.", "enjoy"]
+
+
+@pytest.mark.parametrize(("word", "charged"), [("Yes.", ["tea"]), ("no", []), ("ok", ["tea"])])
+async def test_ag5_a_plain_yes_or_no_answers_the_open_question(
+    rig: Rig, world: World, word: str, charged: list[str]
+) -> None:
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        rig.agent = careful(provider)
+        await say(rig, "tea please")
+        assert await say(rig, word) == "enjoy"
+    assert world.charged == charged and await questions(rig) == ["answered"]
+
+
+async def test_ag5_a_yes_without_an_open_question_is_an_ordinary_message(rig: Rig) -> None:
+    async with open_provider() as provider:
+        rig.agent = careful(provider)
+        await say(rig, "hello")
+        assert await say(rig, "yes") == "heard: yes"
+        assert await say(rig, "/approve") == "There is no open question here."
+
+
+async def chooser(turn: Turn) -> Any:
+    """Asks for a colour, and then for a name in any words."""
+    if "name" in turn.answers:
+        yield Done((Reply(f"{turn.answers['colour'].choice}: {turn.answers['name'].text}"),))
+    elif "colour" in turn.answers:
+        yield Ask("name", "What shall I call it?")
+    else:
+        yield Ask("colour", "Which colour?", ("red", "dark blue"))
+
+
+async def test_ag5_the_text_of_a_choice_and_any_words_answer_questions_that_ask_for_them(rig: Rig) -> None:
+    rig.agent = GeneratorAgent(chooser)
+    assert await say(rig, "paint it") == "Which colour?\n(red / dark blue)"
+    assert await say(rig, "Dark Blue") == "What shall I call it?"
+    assert await say(rig, "the boat") == "dark blue: the boat"
+    assert await left_in_sql(rig) == 0
+
+
+async def test_ag6_an_approval_counts_for_the_arguments_that_were_shown_and_for_no_others(world: World) -> None:
+    def taken_up(what: str, answers: dict[str, Said]) -> Turn:
+        made = [{"id": "c0", "name": "charge", "arguments": f'{{"what": "{what}"}}'}]
+        row = Entry("assistant", "", data={"tool_calls": made})
+        return Turn("t", key_of(), "ses", (), (an_inbound("x"),), run="run_1", rows=(row,), answers=answers)
+
+    async def events(agent: LlmAgent, turn: Turn) -> list[Event]:
+        return [event async for event in agent.run(turn)]
+
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        agent = careful(provider)
+        [asked] = await events(agent, taken_up("tea", {}))
+        assert isinstance(asked, Ask)
+        yes = {asked.id: Said("yes", "yes")}
+        [again] = await events(agent, taken_up("a house", yes))
+        assert isinstance(again, Ask) and again.id != asked.id and world.charged == []
+        await events(agent, taken_up("tea", yes))
+    assert world.charged == ["tea"]
+
+
+async def test_ag7_a_question_that_nobody_answers_ends_as_denied_and_a_late_answer_is_told_so(
+    rig: Rig, world: World
+) -> None:
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        rig.agent = careful(provider, approval_seconds=3600)
+        await say(rig, "tea please")
+        duty = OverdueQuestions(rig.pipe)
+        await duty.look()
+        assert await ask(rig.pipe.store, "SELECT id FROM inbox WHERE state = 'pending'") == []  # its time is not over
+        await write(rig.pipe.store, "UPDATE asks SET expires_at = :now", now=now_ms() - 1)
+        for _ in range(3):
+            await duty.look()
+        assert len(await ask(rig.pipe.store, "SELECT id FROM inbox WHERE state = 'pending'")) == 1
+        await rig.run_turns()
+        assert provider.requests[-1].last == NO_ANSWER and await last_told(rig) == "enjoy"
+        assert await questions(rig) == ["expired"] and world.charged == []
+        assert (await say(rig, "/approve")).startswith("That question has expired")
+    assert world.charged == [] and await left_in_sql(rig) == 0
+
+
+async def test_ag7_mail_that_says_a_question_has_expired_ends_none_before_its_time(rig: Rig, world: World) -> None:
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        rig.agent = careful(provider)
+        await say(rig, "tea please")
+        [row] = await ask(rig.pipe.store, "SELECT id FROM asks")
+        await rig.accept("too early", event_id=f"question-expired:{row['id']}")
+        await rig.run_turns()
+    assert await questions(rig) == ["open"]
+
+
+async def test_ag8_another_message_is_a_turn_of_its_own_and_the_question_stays_open(rig: Rig, world: World) -> None:
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        rig.agent = careful(provider)
+        await say(rig, "tea please")
+        rig.agent = GeneratorAgent(_plain)
+        assert await say(rig, "what is the weather?") == "fine"
+        assert await questions(rig) == ["open"] and world.charged == []
+        rig.agent = careful(provider)
+        assert await say(rig, "yes") == "enjoy"
+    assert world.charged == ["tea"]
+
+
+async def _plain(turn: Turn) -> Any:
+    yield Done((Reply("fine"),))
+
+
+async def test_the_model_asks_the_user_and_reads_the_answer_as_the_result_of_its_call(rig: Rig, world: World) -> None:
+    asking = {
+        "content": None,
+        "tool_calls": [a_call("ask_user", '{"question": "How hot?", "choices": ["hot", "mild"]}')],
+    }
+    async with open_provider(answer=says(asking, "as you like")) as provider:
+        rig.agent = LlmAgent(config(provider, ask_user=True))
+        assert await say(rig, "soup") == "How hot?\n(hot / mild)"
+        assert await say(rig, "Mild") == "as you like"
+    assert provider.requests[-1].last == "mild" and len(provider.requests) == 2
+    assert await left_in_sql(rig) == 0
+
+
+async def test_an_approved_call_whose_worker_died_inside_it_is_not_made_again(rig: Rig, world: World) -> None:
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        rig.agent = careful(provider)
+        await say(rig, "tea please")
+        kill_inside(world, "tea")
+        await rig.accept("/approve")
+        await killed(rig)
+        assert await questions(rig) == ["open"]  # the answer is mail until its turn is committed
+        await next_worker(rig)
+    assert world.charged == ["tea"] and await questions(rig) == ["answered"]
+    assert "may have happened" in provider.requests[-1].last and await left_in_sql(rig) == 0
+
+
+async def test_an_answer_in_a_conversation_that_is_over_runs_nothing(rig: Rig, world: World) -> None:
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        rig.agent = careful(provider)
+        await say(rig, "tea please")
+        await say(rig, "/new")
+        assert (await say(rig, "/approve")).startswith("The conversation with that question is over")
+    assert world.charged == [] and await questions(rig) == ["closed"] and await left_in_sql(rig) == 0
+
+
+async def test_a_question_that_expires_says_when(rig: Rig) -> None:
+    async def agent(turn: Turn) -> Any:
+        yield Ask("q", "Well?", expires=timedelta(hours=1))
+
+    rig.agent = GeneratorAgent(agent)
+    await say(rig, "hello")
+    [row] = await ask(rig.pipe.store, "SELECT expires_at, created_at FROM asks")
+    assert row["expires_at"] - row["created_at"] == 3_600_000

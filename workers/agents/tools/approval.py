@@ -1,0 +1,48 @@
+"""Asking a person before a tool runs. An answer counts for one call: its place in the run, its tool and its arguments."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from hashlib import blake2b
+
+from shared.agent.events import Ask, Call
+from shared.agent.turn import Said, Turn
+from shared.codec import encode_json
+from workers.agents.tools.ask_user import is_question, question_of
+
+SHOWN_CHARACTERS = 1_000  # of a call's arguments
+DENIED = "Not run: denied by the user."
+NO_ANSWER = "Not run: denied, because nobody answered in time."
+
+
+class Approval:
+    """The approvals of one turn."""
+
+    def __init__(self, turn: Turn, expires: timedelta) -> None:
+        self._turn = turn
+        self._expires = expires
+
+    def question(self, call: Call, place: int) -> Ask:
+        """What a person is asked about a call of the run's response with this number."""
+        if is_question(call):
+            return question_of(call, self._id(call, place), self._expires)
+        shown = call.arguments[:SHOWN_CHARACTERS] + ("…" if len(call.arguments) > SHOWN_CHARACTERS else "")
+        text = f"May I run {call.name} with {shown}?"
+        return Ask(self._id(call, place), text, ("yes", "no"), self._expires, call)
+
+    def answer(self, call: Call, place: int) -> Said | None:
+        """What a person said to it; None: nobody has been asked about just this call."""
+        return self._turn.answers.get(self._id(call, place))
+
+    def _id(self, call: Call, place: int) -> str:
+        """Follows from what is asked: no other call, and not the same call with other arguments, has it. The place is part
+        of it, because call ids may repeat within a run."""
+        about = encode_json([self._turn.run, place, call.id, call.name, call.arguments])
+        return f"approve_{blake2b(about, digest_size=15).hexdigest()}"
+
+
+def refusal(said: Said) -> str:
+    """Why a call is left out after this answer; empty: it may run."""
+    if said.is_expired:
+        return NO_ANSWER
+    return "" if said.choice == "yes" else DENIED

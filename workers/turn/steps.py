@@ -1,0 +1,139 @@
+"""The steps of a run as its attempts write them down: before a call can have an effect, and when it has ended.
+
+| found by the next attempt | read | keyed | write |
+|---|---|---|---|
+| done | reused | reused | reused |
+| planned | runs | runs | runs |
+| begun | runs again | runs again with the same key | does not run: the model is told that it may have happened |
+
+A write waits for a database that is away for as long as the key is ours, as a commit does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from shared import log
+from shared.agent.events import Call
+from shared.agent.steps import BegunStep, Effect, How, Stepped, step_key
+from shared.clock import moment
+from shared.context.marks import MAY_HAVE_HAPPENED, NAME, TOOL_CALL_ID, answers, calls
+from shared.errors import Superseded, Unavailable
+from shared.failpoints import reach
+from shared.lane import Lease
+from shared.messages import Entry
+from shared.store.runs import BEGUN, CALL, DONE, LONE, RESPONSE, Hold, RecordedStep, Runs
+
+RETRY_SECONDS = 0.5  # between tries to write while the database is away
+
+
+class RunLog:
+    """What the attempts at one message have done. `Superseded` is raised before any effect that is another worker's to have."""
+
+    def __init__(self, hold: Hold, runs: Runs, lease: Lease, earlier: Sequence[RecordedStep] = ()) -> None:
+        self._hold = hold
+        self._runs = runs
+        self._lease = lease
+        self._steps = {step.n: step for step in earlier}
+        self._given: set[int] = set()  # steps that this attempt has asked for
+        self._unknown: set[tuple[str | None, str]] = set()  # calls that may have happened: id, and what the model reads
+        self.is_open = bool(earlier)  # whether the database may have the run
+        self.rows = _rows(earlier)  # what earlier attempts finished
+
+    async def response(self, row: Entry) -> None:
+        n = self._next()
+        planned = [RecordedStep(n, RESPONSE, state=DONE, row=row)]
+        for call in calls(row):
+            arguments = str(call.get("arguments") or "{}")
+            planned.append(RecordedStep(n + len(planned), CALL, call["id"], call["name"], arguments))
+        reach("step.before_response")
+        await self._add(planned)
+        reach("step.after_response")
+
+    async def begin(self, call: Call, effect: Effect) -> BegunStep | Stepped:
+        step = self._found(call)
+        if step is None:
+            step = RecordedStep(self._next(), LONE, call.id, call.name, call.arguments)
+            await self._add([step])
+        self._given.add(step.n)
+        if step.outcome is not None:
+            return Stepped(step.outcome.text, step.outcome.ok, How.REUSED)
+        if step.state == BEGUN and Effect.WRITE in (effect, step.effect):
+            return self._may_have_happened(step)
+        self._steps[step.n] = replace(step, effect=effect)
+        if effect is not Effect.READ:
+            reach("step.before_begin")
+            await self._kept(lambda: self._runs.begin(self._hold, step.n, effect))
+            reach("step.after_begin")
+        return BegunStep(step.n, step_key(self._hold.run, step.n))
+
+    async def end(self, begun: BegunStep, stepped: Stepped) -> None:
+        effect = self._steps[begun.n].effect or Effect.WRITE
+        reach("step.before_end")
+        await self._kept(lambda: self._runs.end(self._hold, begun.n, effect, stepped))
+        reach("step.after_end")
+
+    def marked(self, rows: Sequence[Entry]) -> Sequence[Entry]:
+        """The rows, with a mark on the results of calls that may have happened: traces show them."""
+        if not self._unknown:
+            return rows
+        return [
+            replace(row, data={**row.data, MAY_HAVE_HAPPENED: True})
+            if (answers(row), row.text) in self._unknown
+            else row
+            for row in rows
+        ]
+
+    def _next(self) -> int:
+        return max(self._steps, default=0) + 1
+
+    def _found(self, call: Call) -> RecordedStep | None:
+        """The step of a call: one of the last response, or one without a response that an earlier attempt made."""
+        last = max((step.n for step in self._steps.values() if step.kind == RESPONSE), default=0)
+        for step in self._steps.values():
+            if step.n in self._given or (step.call_id, step.name) != (call.id, call.name):
+                continue
+            if (step.kind == CALL and step.n > last) or (step.kind == LONE and step.arguments == call.arguments):
+                return step
+        return None
+
+    def _may_have_happened(self, step: RecordedStep) -> Stepped:
+        log.get().warning("step not repeated", key=self._hold.session_key, run=self._hold.run, tool=step.name)
+        at = moment(step.begun_at or 0).strftime("%Y-%m-%d %H:%M:%S UTC")
+        text = (
+            f"{step.name} may have happened: it was begun at {at}, and nobody saw how it ended. It was not run again. "
+            "Find out whether it happened before you do it again."
+        )
+        self._unknown.add((step.call_id, text))
+        return Stepped(text, ok=False, how=How.UNKNOWN)
+
+    async def _add(self, steps: Sequence[RecordedStep]) -> None:
+        self._steps |= {step.n: step for step in steps}
+        self.is_open = True
+        await self._kept(lambda: self._runs.add(self._hold, steps))
+
+    async def _kept(self, write: Callable[[], Awaitable[bool]]) -> None:
+        """Write, however long the database is away, while the key is ours. Writing twice is writing once."""
+        while True:
+            try:
+                if not await write():
+                    raise Superseded(self._hold.session_key)
+                return
+            except Unavailable as error:
+                if self._lease.lost:
+                    raise
+                log.get().warning("step waits for the database", key=self._hold.session_key, error=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+def _rows(steps: Sequence[RecordedStep]) -> tuple[Entry, ...]:
+    """The rows that finished steps stand for. A call without a response has none."""
+    rows: list[Entry] = []
+    for step in steps:
+        if step.row is not None:
+            rows.append(step.row)
+        elif step.kind == CALL and step.outcome is not None:
+            rows.append(Entry("tool", step.outcome.text, data={TOOL_CALL_ID: step.call_id, NAME: step.name}))
+    return tuple(rows)
