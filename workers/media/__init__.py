@@ -1,0 +1,1 @@
+"""Files of messages: fetched just before their turn, kept as blobs, and handed to delivery."""
