@@ -1,0 +1,1 @@
+"""One module for each room of the dashboard: what it reads, and what its buttons do."""

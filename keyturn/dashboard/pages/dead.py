@@ -1,0 +1,103 @@
+"""Dead letters: listed, read, replayed and dropped; in bulk after a dry run that says what would be done."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from keyturn.dashboard.desk import ROWS, Desk, Visit
+from keyturn.dashboard.render import link
+from shared.errors import CannotDo
+from shared.operating.dead_bulk import LetterAction, LetterFilter, deal_with_letters, matching_letters
+from shared.operating.dead_letters import drop_letter, replay_letter
+from shared.reading.dead_letters import NEWEST, LetterState, dead_letter, dead_letter_page
+
+LARGEST = 2**63 - 1
+
+
+async def search(desk: Desk, visit: Visit) -> Response:
+    text = visit.asked("state") or LetterState.OPEN.value
+    if text not in list(LetterState):
+        raise CannotDo(f"state={text}: choose from {', '.join(LetterState)}")
+    state = LetterState(text)
+    letters = await dead_letter_page(desk.pipe.store, state, ROWS + 1, visit.number("before", NEWEST))
+    more = letters[ROWS - 1].id if len(letters) > ROWS else None
+    groups = sorted({(letter.kind, letter.reason) for letter in letters[:ROWS]})
+    values = {"state": state, "states": list(LetterState), "letters": letters[:ROWS], "more": more, "groups": groups}
+    return desk.page("dead.html", visit, **values)
+
+
+async def show(desk: Desk, visit: Visit) -> Response:
+    return await _page(desk, visit, visit.number("id", 0), with_payload=False)
+
+
+async def read(desk: Desk, visit: Visit) -> Response:
+    """The same page with what the letter holds. Each showing is in the audit log."""
+    id = _id(visit.form.one("id"))
+    return await desk.act(visit, "read dead letter", str(id), lambda: _page(desk, visit, id, with_payload=True))
+
+
+async def _page(desk: Desk, visit: Visit, id: int, *, with_payload: bool) -> Response:
+    letter = await dead_letter(desk.pipe.store, min(id, LARGEST))
+    return desk.page("letter.html", visit, letter=letter, with_payload=with_payload)
+
+
+async def deal_with_one(desk: Desk, visit: Visit) -> Response:
+    id, action = _id(visit.form.one("id")), _action(visit.form.one("action"))
+    back = link("/dead/letter", id=id)
+    if action is LetterAction.DROP:
+        await desk.act(visit, "drop dead letter", str(id), lambda: drop_letter(desk.pipe.store, id))
+        return desk.done(visit, f"Dead letter {id} was dropped. Its record stays.", back)
+    replayed = await desk.act(visit, "replay dead letter", str(id), lambda: replay_letter(desk.pipe, id))
+    if replayed.message is not None:
+        back = link("/messages", id=replayed.message)
+    return desk.done(visit, f"Dead letter {id} runs again. {replayed.note}".strip(), back)
+
+
+async def plan_bulk(desk: Desk, visit: Visit) -> Response:
+    """The dry run: what matches, and what would become of it. Changes nothing."""
+    action, wanted = _action(visit.form.one("action")), _filter(visit)
+    found = await matching_letters(desk.pipe.store, wanted)
+    return desk.page("bulk.html", visit, action=action, wanted=wanted, found=found, words=_options(action, wanted))
+
+
+async def run_bulk(desk: Desk, visit: Visit) -> Response:
+    """What the dry run showed: exactly those letters, whatever has come since."""
+    action, wanted = _action(visit.form.one("action")), _filter(visit)
+    ids = tuple(_id(text) for text in visit.form.one("ids").split(",") if text)
+    target = f"{len(ids)} letters: {_words(wanted)}"
+    result = await desk.act(
+        visit, f"{action.value} dead letters", target, lambda: deal_with_letters(desk.pipe, action, ids)
+    )
+    did = "replayed" if action is LetterAction.REPLAY else "dropped"
+    failed = "; ".join(f"{count} not: {reason}" for reason, count in result.failed)
+    mood = "warn" if result.failed else "good"
+    return desk.done(visit, f"{result.done} letters were {did}. {failed}".strip(), "/dead", mood=mood)
+
+
+def _filter(visit: Visit) -> LetterFilter:
+    kind, reason, key = (visit.form.one(name) or None for name in ("kind", "reason", "key"))
+    return LetterFilter(kind, reason, key)
+
+
+def _words(wanted: LetterFilter) -> str:
+    named = {"kind": wanted.kind, "reason": wanted.reason, "key": wanted.session_key}
+    return ", ".join(f"{name} {text}" for name, text in named.items() if text is not None)
+
+
+def _options(action: LetterAction, wanted: LetterFilter) -> list[str]:
+    """The words of the command that does the same."""
+    named = {"--kind": wanted.kind, "--reason": wanted.reason, "--key": wanted.session_key}
+    return [f"{action.value}-all", *(word for name, text in named.items() if text is not None for word in (name, text))]
+
+
+def _action(text: str) -> LetterAction:
+    try:
+        return LetterAction(text)
+    except ValueError:
+        raise CannotDo(f"choose from {', '.join(LetterAction)}") from None
+
+
+def _id(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise CannotDo("a dead letter has a number")
+    return int(text)

@@ -1,0 +1,69 @@
+"""The overview: the verdict, the numbers that lead to lists, workers and platforms."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.responses import Response
+
+from keyturn.dashboard.chart import Chart, chart
+from keyturn.dashboard.desk import Desk, Visit
+from keyturn.dashboard.verdict import verdict
+from keyturn.dashboard.watch import Watch
+from shared.lane_key import CONTROL, DELIVERIES, TURNS
+from shared.platforms import facts_of
+from shared.reading.overview import Overview
+from shared.settings import Settings
+
+WORKERS_SHOWN = 12
+
+
+async def show(desk: Desk, visit: Visit) -> Response:
+    return desk.page("overview.html", visit, **numbers(await desk.watch.look(), desk))
+
+
+def numbers(seen: Overview, desk: Desk) -> dict[str, Any]:
+    """What the overview shows; the same for the whole page and for what follows it live."""
+    turns = seen.lane(TURNS)
+    behind = None
+    if seen.stored is not None:  # messages that are not the first of their conversation
+        behind = max(0, seen.stored.messages.count - turns.ready - turns.running - turns.delayed)
+    return {
+        "verdict": verdict(seen, datetime.now(UTC)),
+        "seen": seen,
+        "turns": turns,
+        "deliveries": seen.lane(DELIVERIES),
+        "control": seen.lane(CONTROL),
+        "stored": seen.stored,
+        "behind": behind,
+        "ready_seconds": (seen.at - turns.ready_since).total_seconds() if turns.ready_since is not None else None,
+        "workers": seen.workers[:WORKERS_SHOWN],
+        "more_workers": max(0, len(seen.workers) - WORKERS_SHOWN),
+        "slots": sum(worker.capacity for worker in seen.workers if worker.alive),
+        "platforms": platforms(desk.pipe.settings),
+        "charts": _charts(desk.watch),
+        "rate": desk.watch.samples[-1].parts_per_second if desk.watch.samples else None,
+    }
+
+
+def platforms(settings: Settings) -> list[tuple[str, str]]:
+    """The platforms that are on, and how their messages come in."""
+    listening = settings.listening
+    return [(facts_of(name).title, _way(name, listening)) for name in settings.connected]
+
+
+def _way(name: str, listening: tuple[str, ...]) -> str:
+    if name in listening:
+        return "held connection"
+    return "HTTP request" if facts_of(name).receives else "terminal"
+
+
+def _charts(watch: Watch) -> dict[str, Chart | None]:
+    samples = list(watch.samples)
+    return {
+        "rate": chart([round(one.parts_per_second, 1) for one in samples], "Replies per second, last hour"),
+        "running": chart([one.running for one in samples], "Turns running, last hour"),
+        "ready": chart([one.ready for one in samples], "Conversations waiting for a worker, last hour"),
+        "waiting": chart([one.waiting for one in samples], "Messages not ended, last hour"),
+    }

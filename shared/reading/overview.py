@@ -1,0 +1,137 @@
+"""The deployment at one glance. Every count stops at a bound, so a look costs the same however much waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import redis
+
+from shared import keys
+from shared.clock import moment, now_ms
+from shared.errors import Unavailable
+from shared.pipeline import Pipeline
+from shared.reading.queues import QueueState, queues_of
+from shared.reading.workers import WorkerState, workers_of
+from shared.redis_servers import RedisServer
+from shared.store.usage import SpentInAll, day_of
+from shared.value import value
+
+BOUND = 10_000  # counts stop here
+ANSWER_SECONDS = 3.0  # a store that takes longer counts as away
+OVERDUE = timedelta(seconds=5)  # a housekeeper looks twice a second
+T = TypeVar("T")
+
+
+@value
+class BoundedCount:
+    """A number of rows, counted up to BOUND, and the time of the oldest of those that were counted."""
+
+    count: int
+    oldest: datetime | None = None
+
+    @property
+    def text(self) -> str:
+        return f"more than {BOUND:,}" if self.count > BOUND else f"{self.count:,}"
+
+
+@value
+class LaneNow:
+    """A lane now. `ready` keys wait for a worker, `delayed` ones for their next attempt."""
+
+    lane: str
+    ready: int
+    ready_since: datetime | None
+    running: int
+    delayed: int
+
+
+@value
+class StoredNow:
+    """What the database says waits. `newest_part` grows with every reply part."""
+
+    messages: BoundedCount
+    replies: BoundedCount
+    dead_letters: BoundedCount
+    newest_part: int
+    today: SpentInAll
+
+
+@value
+class Overview:
+    """The deployment at a moment. `stored` is None while the database is away; Redis servers that are away are counted in
+    `redis_away`, and what they hold is left out."""
+
+    at: datetime
+    lanes: tuple[LaneNow, ...]
+    workers: tuple[WorkerState, ...]
+    redis_away: int
+    overdue: int  # keys that a housekeeper should have looked at
+    stored: StoredNow | None
+
+    def lane(self, name: str) -> LaneNow:
+        return next((lane for lane in self.lanes if lane.lane == name), LaneNow(name, 0, None, 0, 0))
+
+
+async def overview(pipe: Pipeline) -> Overview:
+    """A look at all stores at once. A store that does not answer within ANSWER_SECONDS is left out, and named."""
+    looks = [_in_time(_server(pipe, server)) for server in pipe.servers.all]
+    *servers, stored = await asyncio.gather(*looks, _in_time(_stored(pipe)))
+    there = [found for found in servers if isinstance(found, _ServerNow)]
+    return Overview(
+        at=moment(now_ms()),
+        lanes=tuple(_lane(name, there) for name in (lane.name for lane in pipe.lanes)),
+        workers=tuple(sorted((one for found in there for one in found.workers), key=lambda one: one.name)),
+        redis_away=len(servers) - len(there),
+        overdue=sum(found.overdue for found in there),
+        stored=stored if isinstance(stored, StoredNow) else None,
+    )
+
+
+@value
+class _ServerNow:
+    queues: tuple[QueueState, ...]
+    awake: dict[str, int]  # keys that are not idle, by lane
+    workers: tuple[WorkerState, ...]
+    overdue: int
+
+
+async def _in_time(look: Awaitable[T]) -> T | None:
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await look
+    except (Unavailable, redis.RedisError, TimeoutError):
+        return None
+
+
+async def _server(pipe: Pipeline, server: RedisServer) -> _ServerNow:
+    queues = await queues_of(pipe, server)
+    seconds, _ = await server.asked(server.client.time())
+    latest = (seconds - OVERDUE.total_seconds()) * 1000
+    pipeline = server.client.pipeline(transaction=False)
+    for lane in pipe.lanes:
+        pipeline.zcard(keys.due(lane.name))
+        pipeline.zcount(keys.due(lane.name), "-inf", latest)
+    counts = await server.asked(pipeline.execute())
+    awake = {lane.name: count for lane, count in zip(pipe.lanes, counts[::2], strict=True)}
+    return _ServerNow(tuple(queues), awake, tuple(await workers_of(server)), sum(counts[1::2]))
+
+
+def _lane(name: str, servers: list[_ServerNow]) -> LaneNow:
+    queues = [queue for found in servers for queue in found.queues if queue.lane == name]
+    ready, running = sum(queue.waiting for queue in queues), sum(queue.running for queue in queues)
+    awake = sum(found.awake[name] for found in servers)
+    since = min((queue.oldest for queue in queues if queue.oldest is not None), default=None)
+    return LaneNow(name, ready, since, running, max(0, awake - ready - running))
+
+
+async def _stored(pipe: Pipeline) -> StoredNow:
+    row = await pipe.store.overview.counts(BOUND + 1)
+    messages, replies = (
+        BoundedCount(row[f"{what}_waiting"], moment(oldest) if (oldest := row[f"{what}_oldest"]) is not None else None)
+        for what in ("inbound", "outbox")
+    )
+    today = await pipe.store.usage.of_all(day_of(int(datetime.now(UTC).timestamp() * 1000)))
+    return StoredNow(messages, replies, BoundedCount(row["dead_open"]), row["newest_part"], today)

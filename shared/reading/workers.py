@@ -1,0 +1,76 @@
+"""The workers as RQ's registry has them: who is alive, how much each runs, and what it serves."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from shared.lane.rq_names import WORKER_PREFIX, WORKERS, WorkerField
+from shared.redis_servers import RedisServer, Servers
+from shared.value import value
+
+SILENT_SECONDS = 30.0  # workers report every second
+MOST = 1000  # workers of one server that are looked at
+
+
+@value
+class WorkerState:
+    """A worker at its last report. Silent: it has not reported for SILENT_SECONDS; its work is taken over."""
+
+    name: str
+    state: str
+    running: int
+    capacity: int
+    failed: int
+    queues: tuple[str, ...]
+    born: datetime | None
+    silent_seconds: float
+
+    @property
+    def alive(self) -> bool:
+        return self.silent_seconds <= SILENT_SECONDS
+
+
+async def all_workers(servers: Servers) -> list[WorkerState]:
+    """The workers of all servers by name; Unavailable where a server does not answer."""
+    return sorted([worker for server in servers.all for worker in await workers_of(server)], key=lambda one: one.name)
+
+
+async def workers_of(server: RedisServer) -> list[WorkerState]:
+    """The workers that one server knows. Those that RQ has not forgotten yet, though they are gone, are left out."""
+    names = sorted(await server.asked(server.client.smembers(WORKERS)))[:MOST]
+    pipeline = server.client.pipeline(transaction=False)
+    for name in names:
+        pipeline.hgetall(name)
+    now = datetime.now(UTC)
+    found = await server.asked(pipeline.execute()) if names else []
+    return [_worker(name, fields, now) for name, fields in zip(names, found, strict=True) if fields]
+
+
+def _worker(name: bytes, fields: dict[bytes, bytes], now: datetime) -> WorkerState:
+    def text(field: str) -> str:
+        return fields.get(field.encode(), b"").decode(errors="replace")
+
+    beat = _time(text(WorkerField.LAST_HEARTBEAT))
+    return WorkerState(
+        name=name.decode(errors="replace").removeprefix(WORKER_PREFIX),
+        state=text(WorkerField.STATE),
+        running=_count(text(WorkerField.RUNNING)),
+        capacity=_count(text(WorkerField.CAPACITY)),
+        failed=_count(text(WorkerField.FAILED_COUNT)),
+        queues=tuple(sorted(text(WorkerField.QUEUES).split(","))),
+        born=_time(text(WorkerField.BIRTH)),
+        silent_seconds=max(0.0, (now - beat).total_seconds()) if beat is not None else float("inf"),
+    )
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 15 else 0
+
+
+def _time(text: str) -> datetime | None:
+    """A time as RQ writes it; None for anything else, which a stranger may have put there."""
+    try:
+        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)

@@ -1,0 +1,138 @@
+"""What the dashboard says in words: the verdict, why a conversation waits, how a search is read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from keyturn.dashboard.chart import chart
+from keyturn.dashboard.render import duration
+from keyturn.dashboard.verdict import Mood, verdict
+from shared.errors import CannotDo
+from shared.reading.conversation_query import ConversationQuery, parse_query
+from shared.reading.keys import KeyPhase, KeyState
+from shared.reading.overview import BOUND, BoundedCount, LaneNow, Overview, StoredNow
+from shared.reading.waiting_reason import waiting_reason
+from shared.reading.workers import WorkerState
+from shared.store.usage import SpentInAll
+
+NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
+WORKER = WorkerState("w", "busy", 1, 50, 0, (), NOW, 0.5)
+SILENT = WorkerState("w", "busy", 1, 50, 0, (), NOW, 40.0)
+NOTHING = BoundedCount(0)
+
+
+def seen(
+    *,
+    ready: int = 0,
+    waited: float = 0,
+    running: int = 0,
+    workers: tuple[WorkerState, ...] = (WORKER,),
+    redis_away: int = 0,
+    overdue: int = 0,
+    dead: int = 0,
+    stored: bool = True,
+    age: float = 0,
+) -> Overview:
+    at = NOW - timedelta(seconds=age)
+    turns = LaneNow("turns", ready, at - timedelta(seconds=waited) if ready else None, running, 0)
+    rows = StoredNow(NOTHING, NOTHING, BoundedCount(dead), 0, SpentInAll())
+    return Overview(at, (turns,), workers, redis_away, overdue, rows if stored else None)
+
+
+@pytest.mark.parametrize(
+    ("overview", "mood", "text"),
+    [
+        (seen(), Mood.GOOD, "All is well. No turn runs, and nobody waits for a worker."),
+        (seen(running=1), Mood.GOOD, "All is well. 1 turn runs"),
+        (seen(ready=3, waited=1), Mood.GOOD, "All is well."),
+        (seen(ready=12, waited=41), Mood.WARN, "12 conversations wait for a worker, the oldest 41 s: add workers."),
+        (seen(ready=1, waited=9, workers=()), Mood.BAD, "No worker is alive, and 1 conversation waits: start"),
+        (seen(workers=(SILENT,)), Mood.BAD, "No worker is alive: start `keyturn work`."),
+        (seen(overdue=2), Mood.BAD, "2 keys are overdue and nobody looks after them: start `keyturn housekeep`."),
+        (seen(dead=1), Mood.WARN, "1 dead letter waits for a decision"),
+        (seen(dead=BOUND + 1), Mood.WARN, "More than 10,000 dead letters wait for a decision"),
+        (seen(redis_away=1, dead=3), Mood.BAD, "Redis does not answer."),
+        (seen(stored=False), Mood.BAD, "The database does not answer."),
+        (seen(stored=False, redis_away=1), Mood.BAD, "Redis and the database do not answer."),
+        (seen(age=20), Mood.BAD, "These numbers are 20 s old."),
+    ],
+)
+def test_the_verdict_names_the_worst_that_is_true(overview: Overview, mood: Mood, text: str) -> None:
+    said = verdict(overview, NOW)
+    assert said.mood is mood and said.text.startswith(text)
+
+
+def test_a_count_beyond_its_bound_is_not_given_as_exact() -> None:
+    assert (BoundedCount(BOUND).text, BoundedCount(BOUND + 1).text) == ("10,000", "more than 10,000")
+
+
+@pytest.mark.parametrize(
+    ("state", "pending", "alive", "text"),
+    [
+        (KeyState("turns", "k", KeyPhase.IDLE, 0), 0, 1, "Nothing waits here."),
+        (KeyState("turns", "k", KeyPhase.IDLE, 0), 2, 1, "The journal has 2 messages that Redis does not know of."),
+        (KeyState("turns", "k", KeyPhase.AWAKE, 1), 1, 1, "It is ready and waits for a free worker."),
+        (KeyState("turns", "k", KeyPhase.AWAKE, 1), 1, 0, "It is ready, and no worker is alive"),
+        (
+            KeyState("turns", "k", KeyPhase.DELAYED, 1, 2, None, 12_000),
+            1,
+            1,
+            "Attempt 2 failed. The next one begins in 12 s.",
+        ),
+        (KeyState("turns", "k", KeyPhase.LEASED, 1, 1, None, 9000), 1, 1, "A worker runs its turn, attempt 1."),
+        (
+            KeyState("turns", "k", KeyPhase.LEASED, 3, 1, None, 9000),
+            3,
+            1,
+            "A worker runs its turn, attempt 1. 2 messages wait",
+        ),
+        (
+            KeyState("turns", "k", KeyPhase.LEASED, 1, 1, None, -7000),
+            1,
+            1,
+            "Its worker has not been heard of: the lease ran out 7",
+        ),
+    ],
+)
+def test_a_conversation_says_why_it_waits_in_words(state: KeyState, pending: int, alive: int, text: str) -> None:
+    assert waiting_reason(state, pending, alive).startswith(text)
+
+
+def test_a_search_is_read_as_it_is_written() -> None:
+    assert parse_query("platform:api state:delayed age>30s attempts>1 user:42 key:dm") == ConversationQuery(
+        "api", KeyPhase.DELAYED, timedelta(seconds=30), 1, "42", ("dm",)
+    )
+    assert parse_query("agent:main:webhook:dm:c1").words == ("agent:main:webhook:dm:c1",)
+    assert parse_query("age>2h").older_than == timedelta(hours=2)
+    assert parse_query("") == ConversationQuery()
+
+
+@pytest.mark.parametrize("text", ["state:asleep", "age>soon", "age>", "attempts>-1", "colour:red", "size>3"])
+def test_a_search_that_cannot_be_read_is_refused_with_a_reason(text: str) -> None:
+    with pytest.raises(CannotDo):
+        parse_query(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.4, "0.4 s"),
+        (41, "41 s"),
+        (60, "1 min"),
+        (125, "2 min 5 s"),
+        (7300, "2 h 1 min"),
+        (90_000, "1 d 1 h"),
+    ],
+)
+def test_a_time_span_is_said_in_its_two_largest_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_chart_stays_in_its_box_and_says_its_numbers() -> None:
+    drawn = chart([0, 5, 10], "Turns")
+    assert drawn is not None and drawn.points == "0.0,42.0 120.0,23.0 240.0,4.0"
+    assert drawn.title == "Turns: now 10, at most 10"
+    assert chart([1], "Turns") is None
