@@ -1,0 +1,1 @@
+"""Discord: messages by the gateway, interactions by webhook or by the gateway."""

@@ -1,0 +1,1 @@
+"""Feishu and Lark, by webhook or by a connection that we hold."""

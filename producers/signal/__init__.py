@@ -1,0 +1,1 @@
+"""Signal, by the daemon of signal-cli."""

@@ -1,0 +1,1 @@
+"""Slack, by its Events API or by Socket Mode."""

@@ -1,0 +1,1 @@
+"""WhatsApp, by the webhooks of Meta's Cloud API."""

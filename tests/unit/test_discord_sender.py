@@ -1,0 +1,114 @@
+"""What Discord is asked for a part, and what follows when it refuses that."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from shared.errors import Ambiguous, Transient, Undeliverable
+from shared.messages import Media
+from shared.platforms import discord_api
+from shared.platforms.discord import FACTS
+from shared.platforms.discord_api import DiscordApi
+from tests.support.scripted_api import Scripted, a_part
+from tests.support.uploads import no_files
+from workers.delivery.discord import DiscordSender
+
+TALK = "POST /channels/1/messages"
+
+
+def discord(*answers: Any) -> tuple[DiscordSender, Scripted]:
+    api = Scripted(*answers)
+    return DiscordSender(cast(DiscordApi, api), no_files(FACTS)), api
+
+
+def no(code: int) -> discord_api.DiscordRefused:
+    return discord_api.DiscordRefused(400, code, "no")
+
+
+async def test_discord_says_a_part_once_and_calls_nobody() -> None:
+    sender, api = discord({"id": "9"}, {"id": "9"})
+    for _ in range(2):
+        assert (await sender.send(a_part("discord"))).message_id == "9"
+    (_, first), (_, second) = api.asked
+    assert api.routes == [TALK, TALK] and first == second
+    assert first["nonce"] and len(first["nonce"]) <= 25 and first["enforce_nonce"] is True
+    assert first["allowed_mentions"] == {"parse": [], "replied_user": False} and first["flags"] == 4
+    assert "message_reference" not in first
+
+
+@pytest.mark.parametrize(
+    ("about", "points"),
+    [
+        ({"chat_type": "channel", "answers": "5"}, True),
+        ({"chat_type": "channel", "answers": None}, False),
+        ({"chat_type": "dm", "answers": "5"}, False),
+    ],
+)
+async def test_discord_points_at_what_it_answers_where_others_speak(about: Any, points: bool) -> None:
+    sender, api = discord({"id": "9"})
+    await sender.send(a_part("discord", **about))
+    expected = {"message_id": "5", "fail_if_not_exists": False} if points else None
+    assert api.asked[0][1].get("message_reference") == expected
+
+
+@pytest.mark.parametrize("code", [50035, 160002])
+async def test_discord_is_told_without_pointing_where_it_cannot_point(code: int) -> None:
+    sender, api = discord(no(code), {"id": "9"})
+    assert (await sender.send(a_part("discord", chat_type="channel", answers="5"))).message_id == "9"
+    assert "message_reference" in api.asked[0][1] and "message_reference" not in api.asked[1][1]
+    sender, api = discord(no(code))
+    with pytest.raises(Undeliverable):
+        await sender.send(a_part("discord"))
+    assert len(api.asked) == 1
+
+
+async def test_another_refusal_of_discords_is_final() -> None:
+    sender, api = discord(no(10003))
+    with pytest.raises(Undeliverable):
+        await sender.send(a_part("discord", chat_type="channel", answers="5"))
+    assert len(api.asked) == 1
+
+
+async def test_an_archived_thread_of_discord_is_woken_once() -> None:
+    sender, api = discord(no(50083), {}, {"id": "9"})
+    assert (await sender.send(a_part("discord", chat_type="channel", thread="3"))).message_id == "9"
+    assert api.routes == ["POST /channels/3/messages", "PATCH /channels/3", "POST /channels/3/messages"]
+    assert api.asked[1][1] == {"archived": False}
+
+
+@pytest.mark.parametrize(("error", "expected"), [(Ambiguous("x"), Transient), (None, None), (no(10008), "anew")])
+async def test_a_message_on_discord_is_changed_or_said_anew(error: Any, expected: Any) -> None:
+    sender, api = discord(error or {"id": "5"}, {"id": "9"})
+    part = a_part("discord", edits="5")
+    if expected is Transient:
+        with pytest.raises(Transient) as caught:
+            await sender.edit(part)
+        assert type(caught.value) is Transient
+    else:
+        assert (await sender.edit(part)).message_id == ("9" if expected == "anew" else "5")
+    assert api.routes == ["PATCH /channels/1/messages/5", *([TALK] if expected == "anew" else [])]
+
+
+@pytest.mark.parametrize("chat", ["1/../2", "@me", "٣", ""])
+async def test_an_id_that_is_no_number_reaches_no_path_of_discord(chat: str) -> None:
+    sender, api = discord()
+    with pytest.raises(Undeliverable):
+        await sender.send(a_part("discord", chat))
+    assert api.asked == []
+
+
+async def test_an_answer_of_discord_without_an_id_may_have_been_one() -> None:
+    sender, _ = discord({"id": 9})
+    with pytest.raises(Ambiguous):
+        await sender.send(a_part("discord"))
+
+
+async def test_a_file_is_shown_on_discord_from_its_address_and_no_path_is() -> None:
+    sender, api = discord({"id": "9"})
+    await sender.send(a_part("discord", text="", media=(Media("https://a/b.png"),)))
+    assert api.asked[0][1]["content"] == "https://a/b.png" and "flags" not in api.asked[0][1]
+    sender, api = discord()
+    with pytest.raises(Undeliverable):
+        await sender.send(a_part("discord", text="", media=(Media("/etc/passwd"),)))
