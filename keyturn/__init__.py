@@ -2,15 +2,24 @@
 
 from shared.agent.events import Ask, Began, Call, Delta, Done, Ended, Event, Notice, Row, Spent, Thought, Took
 from shared.agent.inbox import Inbox
-from shared.agent.steps import Effect, How, Stepped, Steps
+from shared.agent.steps import Effect, How, NotRun, Stepped, Steps
 from shared.agent.turn import Result, Said, Speaker, Turn
-from shared.errors import Outage, Permanent, RateLimited, Transient
+from shared.errors import AgentFault, Outage, Permanent, RateLimited, Transient
 from shared.messages import Entry, Inbound, Media, Reply, Source
+from workers.agents.capabilities import Answer, Asks, KnowsItsWindow, WantsContext
+from workers.agents.contract import Agent, Answers
+from workers.agents.tools.tool import CallContext, Tool, tool
 
 __all__ = [
+    "Agent",
+    "AgentFault",
+    "Answer",
+    "Answers",
     "Ask",
+    "Asks",
     "Began",
     "Call",
+    "CallContext",
     "Delta",
     "Done",
     "Effect",
@@ -20,7 +29,9 @@ __all__ = [
     "How",
     "Inbound",
     "Inbox",
+    "KnowsItsWindow",
     "Media",
+    "NotRun",
     "Notice",
     "Outage",
     "Permanent",
@@ -36,6 +47,9 @@ __all__ = [
     "Steps",
     "Thought",
     "Took",
+    "Tool",
     "Transient",
     "Turn",
+    "WantsContext",
+    "tool",
 ]

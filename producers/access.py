@@ -9,12 +9,14 @@ from __future__ import annotations
 from enum import StrEnum
 
 from shared.messages import Inbound
+from shared.permission import is_listed
 from shared.platforms.settings import ChatSettings
-from shared.setting_values import EVERYBODY
 from shared.settings import Settings
 
 
 class Verdict(StrEnum):
+    """Whether a message enters. Only ADMITTED becomes an inbound."""
+
     ADMITTED = "admitted"
     STRANGER = "stranger"  # not on a list
     UNADDRESSED = "unaddressed"  # said in a group, and not to us
@@ -24,19 +26,9 @@ def judge(inbound: Inbound, block: ChatSettings, settings: Settings) -> Verdict:
     """Whether a message is for us and from somebody who may talk to us here."""
     if not _addressed(inbound, block):
         return Verdict.UNADDRESSED
-    return Verdict.ADMITTED if _may_talk(inbound, block, settings) else Verdict.STRANGER
+    return Verdict.ADMITTED if is_listed(settings, block, inbound.source) else Verdict.STRANGER
 
 
 def _addressed(inbound: Inbound, block: ChatSettings) -> bool:
     source = inbound.source
     return source.chat_type == "dm" or inbound.mentioned or not block.require_mention or source.chat in block.free_chats
-
-
-def _may_talk(inbound: Inbound, block: ChatSettings, settings: Settings) -> bool:
-    """A list, once there is one, decides alone: ALLOW_ALL_USERS does not widen it."""
-    ids = {id for id in (inbound.source.user, inbound.source.user_alt) if id}
-    if not ids:
-        return False
-    if not block.allowed_users and not settings.allowed_users:
-        return settings.allow_all_users
-    return bool(settings.allowed_on(inbound.source.platform) & {*ids, EVERYBODY})

@@ -20,6 +20,8 @@ class Event:
     chat: str = ""  # events of one chat are settled in the order in which they came
     raw: bytes | None = None  # as it came; None: the fields say it all
     broken: str = ""  # why it cannot be understood, where that is known before anybody looks at the fields
+    sender: str = ""  # which of several secrets it came with, for quotas; no secret itself
+    account: str = ""  # which of our accounts it was told to, where the request says so and the fields do not
 
 
 @value
@@ -38,7 +40,20 @@ class Moved:
     account: str = ""
 
 
-Heard = Inbound | Ignored | Moved
+@value
+class Undelivered:
+    """A message of ours that the platform took, and then could not bring to its reader."""
+
+    receipt: str
+    reason: str
+    account: str = ""
+    part: str | None = (
+        None  # the outbox row that it was, where the platform says; None: perhaps another program sent it
+    )
+    key_digest: str = ""  # of that part's idempotency key; empty: an older version sent it
+
+
+Heard = Inbound | Ignored | Moved | Undelivered
 
 
 def parse_json(body: bytes) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def event_id_of(fields: dict[str, Any]) -> str | None:
     return _id(fields, "id", "id")
 
 
-def normalise(fields: dict[str, Any], platform: str, event_id: str, received_at: int) -> Inbound:
+def normalise(fields: dict[str, Any], platform: str, event_id: str, received_at: int, account: str = "") -> Inbound:
     """The Inbound that the fields describe. Malformed names the field that is missing, unknown or of the wrong kind.
 
     Ids are taken as they are or not at all. In text, NUL characters are replaced: PostgreSQL cannot store them.
@@ -37,6 +37,7 @@ def normalise(fields: dict[str, Any], platform: str, event_id: str, received_at:
         platform=platform,
         chat=_needed(_id(chat, "id", "chat.id"), "chat.id"),
         chat_type=_one_of(_present(chat, "type", "dm"), "chat.type", CHAT_TYPES),
+        account=account,
         user=_needed(_id(user, "id", "user.id"), "user.id"),
         thread=_id(fields, "thread", "thread"),
         chat_name=_text(chat, "name", "chat.name", NAME_LIMIT),
@@ -48,7 +49,7 @@ def normalise(fields: dict[str, Any], platform: str, event_id: str, received_at:
     if not text and not media:
         raise Malformed("text or media is needed")
     return Inbound(
-        id=message_id(platform, "", event_id),
+        id=message_id(platform, account, event_id),
         event_id=event_id,
         source=source,
         text=text,
@@ -129,7 +130,7 @@ def _time(value: Any) -> int | None:
     try:
         at = datetime.fromisoformat(value)
         return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError):
         raise Malformed("sent_at is not a time in ISO 8601") from None
 
 

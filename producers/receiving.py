@@ -6,7 +6,12 @@ duplicate. After a crash at any point no 2xx was sent, so nothing is lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hmac
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
 from typing import Generic, Protocol, TypeVar
 
 from starlette.requests import Request
@@ -20,6 +25,7 @@ from shared.pipeline import Pipeline
 from shared.platforms import PLATFORMS
 
 Head = TypeVar("Head")
+_SECONDS = re.compile(r"[1-9][0-9]{0,11}")  # one way to write a number: what is signed is what was sent
 
 
 class Receiver(Understanding, Protocol[Head]):
@@ -29,6 +35,7 @@ class Receiver(Understanding, Protocol[Head]):
     records_malformed: bool = (
         True  # False: the caller reads our answer, so what cannot be understood is refused with 422
     )
+    brings_several: bool = False  # a request holds events of several chats: a full one must not hold up the others
 
     def check_head(self, request: Request) -> Head:
         """Denied unless the head can be that of a request of the platform's. Asked before the body is read."""
@@ -36,6 +43,11 @@ class Receiver(Understanding, Protocol[Head]):
     def check_body(self, head: Head, body: bytes) -> None:
         """Denied unless the body, byte for byte, is what the platform signed."""
         assert not self.body_is_signed
+
+    def sender(self, head: Head, body: bytes) -> str:
+        """Which of several secrets the request came with: a name that tells nothing of the secret. Asked where senders
+        have quotas."""
+        return ""
 
     async def parse(self, head: Head, body: bytes) -> Sequence[Event] | Response:
         """The events in a request, in order; or the answer to a handshake. Malformed for what cannot be read at all."""
@@ -52,7 +64,10 @@ class Reception(Generic[Head]):
         self._settings = pipe.settings
         self._receiver = receiver
         self._settler = Settler(
-            pipe, receiver, sets_aside_when_full=not redelivers, records_malformed=receiver.records_malformed
+            pipe,
+            receiver,
+            sets_aside_when_full=receiver.brings_several or not redelivers,
+            records_malformed=receiver.records_malformed,
         )
 
     async def receive(self, request: Request) -> Response:
@@ -70,6 +85,8 @@ class Reception(Generic[Head]):
             return receiver.answer([await self._settler.record("", body, str(error))])
         if isinstance(events, Response):
             return events
+        if self._settler.counts_senders and (sender := receiver.sender(head, body)):
+            events = [replace(event, sender=sender) for event in events]
         return receiver.answer([await self._settler.settle(event) for event in events])
 
 
@@ -79,3 +96,21 @@ def only_header(request: Request, name: str) -> str:
     if len(values) != 1:
         raise Denied(name)
     return values[0]
+
+
+def secret_name(secret: bytes) -> str:
+    """A name for one of several secrets that tells nothing of it."""
+    return blake2b(secret, digest_size=16, person=b"keyturn sender").hexdigest()
+
+
+def require_equal(what: str, given: str, expected: Iterable[bytes]) -> None:
+    """Denied unless what was given equals one of those. How long it takes tells nothing of any of them."""
+    matches = [hmac.compare_digest(given.encode("latin-1", "replace"), one) for one in expected]
+    if not any(matches):
+        raise Denied(what)
+
+
+def require_fresh(timestamp: str, seconds: int) -> None:
+    """Denied unless a time in whole seconds since 1970 is no further away than that."""
+    if not _SECONDS.fullmatch(timestamp) or abs(time.time() - int(timestamp)) > seconds:
+        raise Denied("timestamp")

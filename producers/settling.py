@@ -14,23 +14,33 @@ from typing import Protocol
 import orjson
 
 from producers.access import Verdict, judge
-from producers.heard import Event, Heard, Moved
+from producers.heard import Event, Heard, Moved, Undelivered
+from producers.pairing import Pairing
+from producers.quotas import OverQuota, Quotas
 from shared import log, metrics
+from shared.background import survived
 from shared.clock import now_ms
 from shared.door import Acceptance, accept
-from shared.errors import MailboxFull, Malformed, Unavailable
+from shared.errors import MailboxFull, Malformed, PipelineError, TooMany, Unavailable
 from shared.failpoints import reach
-from shared.messages import Inbound
+from shared.messages import Inbound, key_digest
 from shared.pipeline import Pipeline
 from shared.platforms import PLATFORMS
 from shared.platforms.settings import ChatSettings
-from shared.store.dead import FULL
+from shared.routing import key_for
+from shared.store.dead import FULL, Told
 from shared.store.following import follow_chat
+from shared.store.quota import REASON as QUOTA
 from shared.value import value
 
 FULL_NOTICE = (
     "Too many messages are waiting here. Some have been set aside for a person to look at; please wait a little."
 )
+QUOTA_NOTICE = (
+    "That is more than I may take at a time. Messages of the next {seconds} seconds or so will not be answered."
+)
+
+UNDELIVERED = "undelivered"
 
 
 @value
@@ -73,27 +83,40 @@ class Settler:
         self._pipe = pipe
         self._platform = platform
         self._judged_by = block if isinstance(block, ChatSettings) else None  # None: whoever sends was given a key
+        self._pairing = Pairing(pipe, self._judged_by) if self._judged_by is not None else None
+        self._quotas = Quotas(pipe, platform.name)
         self._sets_aside_when_full = sets_aside_when_full
         self._records_malformed = records_malformed
         assert self._judged_by is not None or PLATFORMS[platform.name].trusts_sender
 
+    @property
+    def counts_senders(self) -> bool:
+        """Whether a quota asks with which of several secrets an event came."""
+        return self._quotas.of_senders
+
     async def settle(self, event: Event) -> Settled:
-        """Settle an event: when this returns, it need not come again. Raises Unavailable, and MailboxFull if so made."""
+        """Settle an event: when this returns, it need not come again. Raises Unavailable, MailboxFull if so made, and
+        TooMany where programs send: they are there to read it."""
         try:
             if event.broken:
                 raise Malformed(event.broken)
-            heard = self._platform.normalise(event, now_ms())
+            heard = self._normalise(event)
             if isinstance(heard, Inbound):
                 return await self._admit(heard, event)
         except Malformed as error:
             if not self._records_malformed:
                 raise
-            raw = event.raw if event.raw is not None else orjson.dumps(event.fields)
-            return await self.record(event.ref, raw, str(error))
+            return await self.record(event.ref, _raw(event), str(error))
         if isinstance(heard, Moved):
             return await self._follow(heard)
+        if isinstance(heard, Undelivered):
+            return await self._report(heard)
         log.get().debug("event ignored", platform=self._platform.name, ref=event.ref[:40], reason=heard.reason)
         return Left(heard.reason)
+
+    async def admit(self, inbound: Inbound, sender: str) -> Settled:
+        """Settle a message that was understood already: as `settle`."""
+        return await self._admit(inbound, Event(inbound.event_id, {}, sender=sender))
 
     async def settle_all(self, events: Sequence[Event], settled: set[str]) -> None:
         """Settle what is not among `settled` yet and add it there, or raise. Chats go side by side; within one, an event
@@ -117,25 +140,68 @@ class Settler:
         log.get().warning("malformed: recorded", platform=self._platform.name, ref=ref[:40], reason=reason)
         return Recorded(reason)
 
+    def _normalise(self, event: Event) -> Heard:
+        """Malformed also for an event that our own code stumbles over: it would do so each time the event came again, and
+        hold up all those behind it. Where the caller reads our answer, the error is theirs to see."""
+        try:
+            return self._platform.normalise(event, now_ms())
+        except PipelineError:
+            raise
+        except Exception as error:
+            if not self._records_malformed:
+                raise
+            survived("normalise", "event not understood", error, platform=self._platform.name, ref=event.ref[:40])
+            raise Malformed(f"{type(error).__name__} while it was read") from error
+
     async def _in_order(self, events: Sequence[Event], settled: set[str]) -> None:
         for event in events:
             await self.settle(event)
             settled.add(event.ref)
 
     async def _admit(self, inbound: Inbound, event: Event) -> Settled:
-        if self._judged_by is not None:
+        if self._judged_by is not None and self._pairing is not None:
             verdict = judge(inbound, self._judged_by, self._pipe.settings)
-            if verdict is not Verdict.ADMITTED:
+            if verdict is Verdict.UNADDRESSED:
+                return self._turn_away(inbound, verdict)
+            if verdict is Verdict.STRANGER and not await self._pairing.admits(inbound):
+                await self._pairing.answer(inbound)
                 return self._turn_away(inbound, verdict)
             if await self._platform.known_before(inbound, event):
                 metrics.DEDUP_HIT.inc()
                 return Left("known before")
+        if (over := await self._over_quota(inbound, event)) is not None:
+            return over
         try:
             return await accept(self._pipe, inbound)
         except MailboxFull as error:
             if not self._sets_aside_when_full:
                 raise
             return await self._refuse(inbound, str(error))
+
+    async def _over_quota(self, inbound: Inbound, event: Event) -> Left | None:
+        """None: the message is within its quotas, or was accepted before."""
+        if not self._quotas.any:
+            return None
+        key = str(key_for(inbound, self._pipe.settings))
+        over = await self._quotas.check(inbound, key, event.sender)
+        if over is None:
+            return None
+        if self._judged_by is None:
+            raise TooMany(over.quota, over.retry_after)
+        return await self._reject(inbound, key, over)
+
+    async def _reject(self, inbound: Inbound, key: str, over: OverQuota) -> Left | None:
+        """Record the message, and tell the chat once in a while."""
+        notice = QUOTA_NOTICE.format(seconds=int(over.retry_after.total_seconds()) + 1) if over.first else None
+        reach("quota.before_rejection")
+        rejected = await self._pipe.store.quota.reject(inbound, key, notice)
+        reach("quota.after_rejection")
+        if rejected is None:
+            return None
+        metrics.REFUSED.labels(QUOTA).inc()
+        log.get().warning("over a quota: rejected", key=key, quota=over.quota)
+        await self._send(rejected.told)
+        return Left(QUOTA)
 
     def _turn_away(self, inbound: Inbound, verdict: Verdict) -> Left:
         metrics.REFUSED.labels(verdict.value).inc()
@@ -151,10 +217,13 @@ class Settler:
         reach("accept.after_refusal")
         metrics.DEAD_LETTER.labels(FULL).inc()
         log.get().error("mailbox full: set aside", key=key)
+        await self._send(told)
+        return Left(FULL)
+
+    async def _send(self, told: Told | None) -> None:
         if told is not None:
             with contextlib.suppress(Unavailable):  # the housekeeper finds the part when Redis is back
                 await self._pipe.deliveries.put(told.destination, told.part_id, str(told.part_id).encode())
-        return Left(FULL)
 
     async def _follow(self, moved: Moved) -> Left:
         name = self._platform.name
@@ -162,3 +231,32 @@ class Settler:
         about = {"platform": name, "chat": moved.chat, "to": moved.to, "conversations": count}
         log.get().warning("a group moved to a new id: settings that name the old one need it", **about)
         return Left("moved")
+
+    async def _report(self, failed: Undelivered) -> Left:
+        """A reply that counts as sent did not arrive. It becomes a dead letter, once, if it was ours."""
+        name, payload = self._platform.name, f"{self._platform.name} {failed.receipt}"
+        if failed.part is not None and await self._was_sent_by_us(failed):
+            dead = self._pipe.store.dead
+            if await dead.set_aside("reply", failed.part, None, UNDELIVERED, failed.reason, payload):
+                metrics.DEAD_LETTER.labels(f"reply {UNDELIVERED}").inc()
+        log.get().error("reply not delivered", platform=name, part=failed.part, reason=failed.reason)
+        return Left(UNDELIVERED)
+
+    async def _was_sent_by_us(self, failed: Undelivered) -> bool:
+        """Another deployment with the same account numbers its parts from 1 too. The receipt may not be written yet: then the
+        key tells, which older versions did not send."""
+        sent = await self._pipe.store.outbox.sent_as(int(failed.part or 0))
+        if sent is None or (sent.platform, sent.account) != (self._platform.name, failed.account):
+            return False
+        if sent.receipt is None:
+            return failed.key_digest == key_digest(sent.idempotency_key)
+        return sent.receipt == failed.receipt
+
+
+def _raw(event: Event) -> bytes:
+    if event.raw is not None:
+        return event.raw
+    try:
+        return orjson.dumps(event.fields)
+    except TypeError:  # orjson reads JSON that is deeper than what it writes
+        return b"(nested too deeply to be written down)"

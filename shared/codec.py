@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import orjson
 
 from shared.address import Address
-from shared.errors import Malformed
+from shared.errors import Malformed, TooNew
 from shared.messages import Media, Source
 
 T = TypeVar("T")
@@ -101,6 +101,14 @@ def from_fields(kind: type[T], fields: dict[str, Any]) -> T:
     except TypeError:
         known: dict[str, Any] = kind.__dataclass_fields__  # type: ignore[attr-defined]
         return kind(**{name: value for name, value in fields.items() if name in known})
+
+
+def check_version(what: str, version: Any, known: int) -> None:
+    """TooNew for a version beyond the known ones, Malformed for what is no version."""
+    if type(version) is not int or version < 1:
+        raise Malformed(f"{what} has no version: wire version {version!r:.20}")
+    if version > known:
+        raise TooNew(f"{what} has wire version {version}: this process reads up to {known}")
 
 
 def check_fields(value: Any, what: str, kinds: dict[str, tuple[type, ...]]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from shared.messages import Inbound
+
 CONTROL_COMMANDS = frozenset({"stop", "status"})
 _COMMAND = re.compile(r"/([a-z][a-z0-9_-]{0,31})(?:@\w+)?(?:\s+(.*))?", re.IGNORECASE | re.DOTALL)
 
@@ -22,3 +24,8 @@ def is_control(text: str) -> bool:
     """Whether a message is for the control lane. Most are no commands, and cost a look at their first character."""
     command = parse(text) if "/" in text[:1] or text[:1].isspace() else None
     return command is not None and command[0] in CONTROL_COMMANDS
+
+
+def is_control_message(inbound: Inbound) -> bool:
+    """Whether a message is for the control lane. One that belongs to no session has nothing to control."""
+    return is_control(inbound.text) and not inbound.is_stateless

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from shared import log, metrics
-from shared.control import is_control
+from shared.control import is_control_message
 from shared.errors import MailboxFull, Malformed, Unavailable
 from shared.failpoints import reach
 from shared.lane import Admission, Put
 from shared.lane_key import ControlKey, conversation_of
 from shared.mail import decode_inbound, encode_mail
-from shared.messages import Inbound, State
+from shared.messages import Inbound, Kind, State
 from shared.pipeline import Pipeline
-from shared.routing import Sharing, agent_for
+from shared.routing import key_for
+from shared.session_key import SessionKey
 from shared.stages import correlate, stage
 from shared.value import value
 
@@ -20,22 +21,27 @@ SEEN_TTL_S = 14 * 24 * 3600  # longer than any platform redelivers; only for dur
 
 @value
 class Acceptance:
+    """What became of an inbound at the door. `fresh` is false if it was known before: then nothing was changed."""
+
     id: str
     session_key: str
     state: str
     fresh: bool
 
 
-async def accept(pipe: Pipeline, inbound: Inbound) -> Acceptance:
+async def accept(pipe: Pipeline, inbound: Inbound, key: SessionKey | None = None) -> Acceptance:
     """Take an inbound in, once. It is answered or set aside from here on, whatever breaks.
 
-    Raises Malformed for a source without the ids it needs, MailboxFull, and Unavailable when nothing could keep it.
+    `key` is the conversation that it belongs to, where its source does not say. Raises Malformed for a source without the
+    ids it needs, MailboxFull, and Unavailable when nothing could keep it.
     """
-    key = Sharing.of(pipe.settings).key_of(inbound.source, agent_for(inbound.source, pipe.settings))
+    if key is None:
+        key = key_for(inbound, pipe.settings)
     correlate(inbound.id)
     with stage("accept"):
         journaled = pipe.settings.durability == "journal"
-        numbered_by = ControlKey(key) if is_control(inbound.text) else key
+        is_control = inbound.kind is Kind.MESSAGE and is_control_message(inbound)
+        numbered_by = ControlKey(key) if is_control else key
         acceptance = await (_journal if journaled else _mailbox_only)(pipe, inbound, str(numbered_by))
     if acceptance.fresh:
         metrics.ACCEPTED.labels(inbound.source.platform).inc()

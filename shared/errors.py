@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shared.agent.turn import Result
 
 
 class PipelineError(Exception):
@@ -13,8 +17,24 @@ class Malformed(PipelineError):
     """Cannot be understood: set aside with this reason, never retried."""
 
 
+class TooNew(Malformed):
+    """Written by a newer version than this one: leave it to a process of that version, and never set it aside.
+
+    Whoever only shows or counts records may treat it as Malformed: this process cannot read it. `written_at` is when it was
+    written, where the reader knows that (wall clock, ms).
+    """
+
+    def __init__(self, what: str, *, written_at: int = 0) -> None:
+        super().__init__(what)
+        self.written_at = written_at
+
+
 class Denied(PipelineError):
     """Not authentic or not permitted: refused, without saying why."""
+
+
+class OutOfScope(PipelineError):
+    """The key is good, and it may not be used for this."""
 
 
 class Transient(PipelineError):
@@ -52,8 +72,16 @@ class RateLimited(Outage):
         super().__init__(what, retry_after=retry_after, provider=provider, status=status)
 
 
+class Unreachable(Transient):
+    """No connection could be made: the request never left."""
+
+
 class Ambiguous(Transient):
     """The request went out and no answer came: it may have been carried out."""
+
+
+class Silent(Ambiguous):
+    """The request went out, and nothing came for as long as the caller would wait."""
 
 
 class Conflict(PipelineError):
@@ -62,6 +90,14 @@ class Conflict(PipelineError):
 
 class MailboxFull(PipelineError):
     """This key has as much waiting mail as it may hold: ask the sender to come back later."""
+
+
+class TooMany(PipelineError):
+    """A quota is used up: ask the sender to come back when `retry_after` has passed."""
+
+    def __init__(self, quota: str, retry_after: timedelta) -> None:
+        super().__init__(quota)
+        self.retry_after = retry_after
 
 
 class Permanent(PipelineError):
@@ -75,8 +111,19 @@ class Permanent(PipelineError):
         self.notice = notice
 
 
+class AgentFault(PipelineError):
+    """An agent broke its contract; the text says how. Tried again like any other error of an agent."""
+
+
 class Stopped(PipelineError):
-    """The user asked for this turn to end: keep what was said, say nothing more."""
+    """The user asked for this turn to end: keep what was said, say nothing more.
+
+    `kept` is what the agent had finished: its rows, legal as they stand, and what they cost.
+    """
+
+    def __init__(self, kept: Result | None = None) -> None:
+        super().__init__()
+        self.kept = kept
 
 
 class Crashed(PipelineError):

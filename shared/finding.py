@@ -8,6 +8,8 @@ from shared.value import value
 
 
 class Level(StrEnum):
+    """FAIL means that Keyturn cannot work so; WARN that it works, and not as somebody may expect."""
+
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
@@ -33,3 +35,8 @@ def warn(check: str, detail: str, fix: str) -> Finding:
 
 def fail(check: str, detail: str, fix: str) -> Finding:
     return Finding(check, Level.FAIL, detail, fix)
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """So many of something, in words that fit the number: "1 key waits", "2 keys wait"."""
+    return f"{count} {one if count == 1 else many}"

@@ -1,13 +1,15 @@
 """The one HTTP client for everything that goes out. What answers can do no more than answer.
 
 It cannot send us elsewhere, keep us waiting, fill our memory or leave cookies with us. Errors say what a caller may do:
-Transient means that the request never left, Ambiguous that it may have been carried out. Neither quotes an address.
+Unreachable means that the request never left, Ambiguous that it may have been carried out. Both name the host at most: the rest
+of an address may hold a key.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
@@ -16,13 +18,16 @@ import aiohttp
 from pydantic import SecretStr
 from yarl import URL
 
-from shared.errors import Ambiguous, Transient
+from shared.errors import Ambiguous, Denied, RateLimited, Silent, Transient, Unreachable
 from shared.path_secret import path_secret
 from shared.value import value
+from shared.websocket import FRAME_BYTES, WebSocket
 
 ANSWER_BYTES = 32 * 1024 * 1024  # of an answer that somebody reads
 IGNORED_BYTES, IGNORED_SECONDS = 64 * 1024, 1.0  # of one that nobody reads: then its connection is used again
+END_SECONDS = 0.05  # for the end of a stream whose last event has come
 DEFAULT_WAIT = timedelta(seconds=5)
+LONGEST_WAIT = timedelta(hours=1)  # that a refused connection makes us wait
 _NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
 
@@ -36,6 +41,41 @@ class HttpAnswer:
     body: bytes = b""
 
 
+class HttpStream:
+    """An answer whose body is read as it comes."""
+
+    __slots__ = ("_response", "headers", "status")
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+
+    async def chunks(self, most: int | None = ANSWER_BYTES) -> AsyncIterator[bytes]:
+        """What has come since the last chunk, until the end. Ambiguous where it is cut off or longer than `most`, Silent
+        where nothing comes."""
+        size = 0
+        try:
+            while chunk := await self._response.content.readany():
+                size += len(chunk)
+                if most is not None and size > most:
+                    raise Ambiguous("the answer is too long")
+                yield chunk
+        except _ERRORS as error:
+            raise _outcome(error) from None
+
+    async def drain(self) -> None:
+        """Read the end of an answer that has said all, so that its connection is used again. Waits for a moment only."""
+        if not self._response.content.at_eof():
+            with suppress(*_ERRORS):
+                async with asyncio.timeout(END_SECONDS):
+                    await self._response.content.readany()
+
+    async def body(self) -> bytes:
+        """All of it. Raises as `chunks` does."""
+        return b"".join([chunk async for chunk in self.chunks()])
+
+
 class HttpClient:
     """Connections that are kept, and shared by all who post through it."""
 
@@ -45,14 +85,27 @@ class HttpClient:
     async def post(
         self, url: URL | str, body: bytes, headers: Mapping[str, str], *, seconds: float | None = None
     ) -> HttpAnswer:
-        """Post once and read the answer: Transient if the request never left, Ambiguous if no whole answer came.
+        """`request` with POST."""
+        return await self.request("POST", url, body, headers, seconds=seconds)
 
-        `seconds` is the time for all of it, where it is not the client's own.
+    async def request(
+        self,
+        method: str,
+        url: URL | str,
+        body: bytes | AsyncIterable[bytes],
+        headers: Mapping[str, str],
+        *,
+        seconds: float | None = None,
+    ) -> HttpAnswer:
+        """Ask once and read the answer: Unreachable if the request never left, Ambiguous if no whole answer came.
+
+        `seconds` is the time for all of it, where it is not the client's own. A GET may be asked again, whatever came of it.
+        A body that is read while it is sent needs its length among the headers.
         """
         limit = self._session.timeout if seconds is None else _limit(seconds)
         try:
-            async with self._session.post(
-                url, data=body, headers=headers, allow_redirects=False, timeout=limit
+            async with self._session.request(
+                method, url, data=body or None, headers=headers, allow_redirects=False, timeout=limit
             ) as response:
                 return HttpAnswer(response.status, response.headers, await _read(response))
         except _ERRORS as error:
@@ -67,22 +120,101 @@ class HttpClient:
         await _read_away(response)
         return HttpAnswer(response.status, response.headers)
 
+    @asynccontextmanager
+    async def post_stream(
+        self,
+        url: URL | str,
+        body: bytes | AsyncIterable[bytes],
+        headers: Mapping[str, str],
+        *,
+        silent_seconds: float,
+    ) -> AsyncIterator[HttpStream]:
+        """Post, and read the answer as it comes, for as long as something comes at least every `silent_seconds`. Unreachable
+        if the request never left, Silent if no answer began in that time, Ambiguous if the connection was cut."""
+        limit = aiohttp.ClientTimeout(connect=self._session.timeout.connect, sock_read=silent_seconds)
+        try:
+            response = await self._session.post(url, data=body, headers=headers, allow_redirects=False, timeout=limit)
+        except _ERRORS as error:
+            raise _outcome(error) from None
+        try:
+            yield HttpStream(response)
+        finally:
+            response.release()  # closes the connection unless all of the answer was read
+
+    @asynccontextmanager
+    async def get_stream(
+        self, url: URL | str, headers: Mapping[str, str], *, seconds: float
+    ) -> AsyncIterator[HttpStream]:
+        """Ask, and read the answer as it comes, all of it within `seconds`. No redirect is followed. Raises as `request`."""
+        limit = _limit(seconds)
+        try:
+            response = await self._session.get(url, headers=headers, allow_redirects=False, timeout=limit)
+        except _ERRORS as error:
+            raise _outcome(error) from None
+        try:
+            yield HttpStream(response)
+        finally:
+            response.close()  # what was not read is not wanted
+
+    @asynccontextmanager
+    async def websocket(
+        self, url: URL | str, headers: Mapping[str, str], *, ping_seconds: float | None = None
+    ) -> AsyncIterator[WebSocket]:
+        """Hold a websocket until the block ends. Raises Denied when we are refused, RateLimited when asked to wait, and
+        Transient otherwise. With `ping_seconds` a server that does not answer pings counts as gone."""
+        try:
+            async with asyncio.timeout(self._session.timeout.total):
+                socket = await self._session.ws_connect(
+                    url, headers=headers, heartbeat=ping_seconds, max_msg_size=FRAME_BYTES
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            raise _handshake(error.status, error.headers) from None
+        except _ERRORS as error:
+            raise Transient(_words(error)) from None
+        try:
+            yield WebSocket(socket)
+        finally:
+            await socket.close()
+
+    @asynccontextmanager
+    async def lines(
+        self, url: URL | str, headers: Mapping[str, str], *, silent_seconds: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Hold an answer that never ends, such as server-sent events, and give its lines without their ends. Raises as
+        `websocket` does; Transient too when it ends, or nothing comes for `silent_seconds`."""
+        limit = aiohttp.ClientTimeout(connect=self._session.timeout.connect, sock_read=silent_seconds)
+        try:
+            async with self._session.get(url, headers=headers, allow_redirects=False, timeout=limit) as response:
+                if response.status != 200:
+                    raise _handshake(response.status, response.headers)
+                yield _lines(response.content)
+        except _ERRORS as error:
+            raise Transient(_words(error)) from None
+
 
 @asynccontextmanager
 async def open_http_client(
-    *, connections: int, seconds: float, secret: tuple[str, SecretStr] | None = None
+    *,
+    connections: int,
+    seconds: float,
+    secret: tuple[str, SecretStr] | None = None,
+    proxy: str | None = None,
+    connector: aiohttp.TCPConnector | None = None,
 ) -> AsyncIterator[HttpClient]:
-    """A client with so many connections at once, whose requests take so long at most.
+    """A client with so many connections at once (0: any number), whose requests take so long at most.
 
-    `secret` is for APIs that want their key in the path: see shared/path_secret.py.
+    `secret` is for APIs that want their key in the path: see shared/path_secret.py. `connector` makes the connections, where
+    there is something to check about them.
     """
     async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=connections),
+        connector=connector or aiohttp.TCPConnector(limit=connections),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=_limit(seconds),
         auto_decompress=False,  # a small answer may unpack to a huge one
         headers={"user-agent": "keyturn", "accept-encoding": "identity"},
         request_class=path_secret(*secret) if secret is not None else aiohttp.ClientRequest,
+        trace_configs=[_no_redirects()],
+        proxy=proxy,
     ) as session:
         yield HttpClient(session)
 
@@ -96,13 +228,54 @@ def retry_after(*said: Any, longest: timedelta) -> timedelta:
 
 
 def _outcome(error: BaseException) -> Transient:
-    """Whether the request left before it failed. The text quotes no address: the path may hold a key."""
-    kind = Transient if isinstance(error, _NEVER_LEFT) else Ambiguous
-    return kind(type(error).__name__)
+    """Whether the request left before it failed."""
+    if isinstance(error, _NEVER_LEFT):
+        return Unreachable(_words(error))
+    kind = Silent if isinstance(error, TimeoutError) else Ambiguous
+    return kind(_words(error))
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number, said = error.os_error.errno, error.os_error.strerror
+        reason = os.strerror(number) if number is not None and number > 0 else said
+        return f"no connection to {error.host}:{error.port} ({reason or type(error).__name__})"
+    return type(error).__name__
 
 
 def _limit(seconds: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=seconds, connect=seconds / 2)
+
+
+def _handshake(status: int, headers: Mapping[str, str] | None) -> Transient | Denied:
+    """What it means that a connection which we wanted to hold was answered with a status."""
+    if status in (401, 403):
+        return Denied(f"HTTP {status}")
+    if status == 429:
+        return RateLimited(retry_after((headers or {}).get("retry-after"), longest=LONGEST_WAIT))
+    return Transient(f"HTTP {status}")
+
+
+def _no_redirects() -> aiohttp.TraceConfig:
+    """For websockets, whose handshake aiohttp would follow elsewhere."""
+
+    async def refuse(*_: Any) -> None:
+        raise aiohttp.ClientError("redirected")
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_redirect.append(refuse)
+    return trace
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    rest = b""
+    while chunk := await content.readany():
+        *whole, rest = (rest + chunk).split(b"\n")
+        if len(rest) > FRAME_BYTES:
+            raise Transient("a line without end")
+        for line in whole:
+            yield line.removesuffix(b"\r")
+    raise Transient("the answer ended")
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

@@ -6,7 +6,11 @@ kt:<lane>:due          sorted set key -> ms: when the housekeeper should look at
 kt:seen:<message id>   the message's key, with a TTL, only with durability = redis: the dedupe memory
 kt:session:<session id>  hash lease token -> ticket:until, only while several keys talk to one session
 kt:events:<key>        channel: a reply of this session was put out
+kt:events:live:<message id>  channel: what an agent has said so far, while somebody waits for its answer
+kt:events:news         channel: who may talk has changed (`paired`), or settings are to be read again (`reload`)
+kt:quota:<what>:<whose>  counts with a TTL: see producers/quotas.py
 kt:listener:<platform>:<account>  string with a TTL: the token of the one process that listens there
+kt:position:<platform>:<account>  string with a TTL: how far a listener has seen what its connection brings
 Keys at rest leave nothing behind.
 """
 
@@ -59,9 +63,24 @@ def events(session_key: str) -> str:
     return f"kt:events:{session_key}"
 
 
+def live_text(message_id: str) -> str:
+    return f"kt:events:live:{message_id}"
+
+
+NEWS = events("news")
+
+
+def quota(what: str, whose: str) -> str:
+    return f"kt:quota:{what}:{whose}"
+
+
 def session_lock(session_id: str) -> str:
     return f"kt:session:{session_id}"
 
 
 def listener(platform: str, account: str) -> str:
     return f"kt:listener:{platform}:{account}"
+
+
+def position(platform: str, account: str) -> str:
+    return f"kt:position:{platform}:{account}"

@@ -20,6 +20,7 @@ from shared.value import value
 
 TURNS, DELIVERIES, CONTROL = "turns", "deliveries", "control"
 _CONTROL, _TO = "control:", "to:"
+_OF_CONVERSATION = ("agent:", _CONTROL)
 # A session key or a destination in the midst of other text; it may end with a sign that belongs to the text.
 KEY_IN_TEXT = re.compile(r"\b(?:agent|to):[\w~@.+!,;%=:-]+", re.ASCII)
 
@@ -77,3 +78,8 @@ def lane_of(text: str) -> str:
 def conversation_of(text: str) -> str:
     """The text of a conversation's session key, from its own text or from that of its control key."""
     return text.removeprefix(_CONTROL)
+
+
+def begins_as_conversation(text: str) -> bool:
+    """Whether a text could be the beginning of a session key's text or of a control key's."""
+    return text.startswith(_OF_CONVERSATION)

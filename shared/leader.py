@@ -10,7 +10,7 @@ from pathlib import Path
 from shared import log
 from shared.background import end_tasks, survived
 from shared.ids import fresh_id
-from shared.redis_servers import Script, Server
+from shared.redis_servers import RedisServer, Script
 
 _HERE = Path(__file__).parent
 LEAD, RESIGN = (Script.load(_HERE / f"{name}.lua") for name in ("lead", "resign"))
@@ -19,7 +19,7 @@ LEAD, RESIGN = (Script.load(_HERE / f"{name}.lua") for name in ("lead", "resign"
 class Leader:
     """Tries to lead, and keeps the lead, from `async with` on. Ends by resigning, so a successor begins at once."""
 
-    def __init__(self, server: Server, name: str, *, ttl: timedelta, every: timedelta) -> None:
+    def __init__(self, server: RedisServer, name: str, *, ttl: timedelta, every: timedelta) -> None:
         self._server = server
         self._name = name
         self._token = fresh_id()

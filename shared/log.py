@@ -38,11 +38,12 @@ _UNPRINTABLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufe
 correlation: ContextVar[str | None] = ContextVar("correlation", default=None)
 
 
-def setup_for(config: Settings, process: str) -> None:
-    """Log as a process of this deployment: at its level, in its form, without its secrets."""
+def setup_for(config: Settings, process: str, *, also_hide: Iterable[str] = ()) -> None:
+    """Log as a process of this deployment: at its level, in its form, without its secrets and those in `also_hide`."""
     from shared.redaction import open_redaction
 
-    setup(config.log_level, process, config.secret_values(), open_redaction(config), form=config.log_format)
+    secrets = (*config.secret_values(), *also_hide)
+    setup(config.log_level, process, secrets, open_redaction(config), form=config.log_format)
 
 
 def setup(

@@ -3,23 +3,36 @@
 | kind      | record                         | put into a mailbox by                  |
 |-----------|--------------------------------|----------------------------------------|
 | Inbound   | `{"v":1,"inbound":{…}}`        | the door, when somebody said something |
+| the same with terms | `{"v":1,"asked":{…}}` | the door; a kind of its own, because older workers would leave the terms out |
+| OwnInbound | `{"v":1,"own":{…}}`           | the door, for an announcement; a housekeeper, when a schedule is due |
 | TakeNotes | `{"flush":"<session>","v":1}`  | the memory watch, for a session that is over; older ones have no `v` |
 
-The journal and dead letters hold inbounds in the same form. Fields that only a later version knows are ignored.
+The journal and dead letters hold inbounds in the same form.
+
+Processes of two versions share these records during a rolling update. Three rules make that safe:
+
+- A field that a reader does not know is ignored. So a field may be added without a new version, if old readers may miss it.
+- `v` is the version of the kind. It is raised when old readers would misunderstand the record. Every reader reads all
+  versions up to its own.
+- A newer version or a newer kind is TooNew: the key is left to newer workers. Anything else that is no record is Malformed.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import fields as fields_of
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import orjson
 
-from shared.codec import check_fields, decode_media, decode_source, encode_json, from_fields
-from shared.errors import Malformed
-from shared.messages import Inbound
+from shared.codec import check_fields, check_version, decode_media, decode_source, encode_json, from_fields
+from shared.errors import Malformed, TooNew
+from shared.messages import Entry, Inbound, Kind, OwnInbound, Terms
 from shared.value import value
 
-INBOUND_VERSION, TAKE_NOTES_VERSION = 1, 1
+INBOUND_VERSION, TAKE_NOTES_VERSION, ASKED_VERSION, OWN_VERSION = 1, 1, 1, 1
+_PLAIN = tuple(field.name for field in fields_of(Inbound) if field.name != "terms")
+_OWN_PLAIN = tuple(field.name for field in fields_of(OwnInbound) if field.name != "terms")
 
 
 @value
@@ -30,6 +43,7 @@ class TakeNotes:
 
 
 Content = Inbound | TakeNotes
+AnyInbound = TypeVar("AnyInbound", bound=Inbound)
 
 
 def encode_mail(content: Content) -> bytes:
@@ -39,11 +53,16 @@ def encode_mail(content: Content) -> bytes:
     """
     if isinstance(content, TakeNotes):
         return encode_json({"flush": content.session_id, "v": TAKE_NOTES_VERSION})
-    return encode_json({"v": INBOUND_VERSION, "inbound": content})
+    if isinstance(content, OwnInbound):  # under a name of its own: who does not know it must not answer it
+        return encode_json({"v": OWN_VERSION, "own": {name: getattr(content, name) for name in _OWN_PLAIN}})
+    if content.terms is not None:
+        return encode_json({"v": ASKED_VERSION, "asked": content})
+    return encode_json({"v": INBOUND_VERSION, "inbound": {name: getattr(content, name) for name in _PLAIN}})
 
 
 def decode_mail(record: bytes | str) -> Content:
-    """What a record says; Malformed, with the reason, for garbage and for versions from the future."""
+    """What a record says; TooNew for a version or a kind that only a newer process knows, Malformed for garbage. Both with
+    the reason."""
     try:
         fields = orjson.loads(record)
     except orjson.JSONDecodeError:
@@ -51,36 +70,64 @@ def decode_mail(record: bytes | str) -> Content:
     if not isinstance(fields, dict):
         raise Malformed("not mail: not an object")
     if "inbound" in fields:
-        _check_version(fields.get("v"), INBOUND_VERSION)
-        return _inbound(fields["inbound"])
+        check_version("an inbound", fields.get("v"), INBOUND_VERSION)
+        return _inbound(Inbound, fields["inbound"])
+    if "asked" in fields:
+        check_version("a message with terms", fields.get("v"), ASKED_VERSION)
+        return _inbound(Inbound, fields["asked"])
+    if "own" in fields:
+        check_version("an inbound of ours", fields.get("v"), OWN_VERSION)
+        return _own_inbound(fields["own"])
     if "flush" in fields:
-        _check_version(fields.get("v", 1), TAKE_NOTES_VERSION)
+        check_version("notes to take", fields.get("v", 1), TAKE_NOTES_VERSION)
         return _take_notes(fields["flush"])
-    raise Malformed("not mail: no kind that is known")
+    kind = next((name for name in fields if name != "v"), None)
+    if kind is None or type(fields.get("v")) is not int:
+        raise Malformed("not mail: no kind, or no version")
+    raise TooNew(f"mail of the kind {kind!r:.40}, which this process does not know")
 
 
 def decode_inbound(record: bytes | str) -> Inbound:
-    """The inbound in a record of the journal or of a dead letter; Malformed for anything else."""
+    """The inbound in a record of the journal or of a dead letter; TooNew and Malformed as for mail."""
     content = decode_mail(record)
     if not isinstance(content, Inbound):
         raise Malformed("not an inbound: another kind of mail")
     return content
 
 
-def _check_version(version: Any, known: int) -> None:
-    if type(version) is not int or version != known:
-        raise Malformed(f"wire version {version!r:.20} is not known")
-
-
-def _inbound(found: Any) -> Inbound:
+def _inbound(kind: type[AnyInbound], found: Any) -> AnyInbound:
     try:
         fields = dict(found)
         fields["source"], fields["media"] = decode_source(fields["source"]), decode_media(fields["media"])
-        inbound = from_fields(Inbound, fields)
-    except (KeyError, TypeError, ValueError) as error:
+        fields["terms"] = _terms(fields.get("terms"))
+        inbound = from_fields(kind, fields)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Malformed(f"not an inbound: {type(error).__name__}") from None
     check_fields(inbound, "inbound", _INBOUND)
     return inbound
+
+
+def _terms(found: Any) -> Terms | None:
+    if found is None:
+        return None
+    history = found["history"]
+    entries = None if history is None else tuple([from_fields(Entry, entry) for entry in history])
+    terms = from_fields(Terms, {**found, "history": entries, "said_before": tuple(found["said_before"])})
+    check_fields(terms, "terms", _TERMS)
+    for entry in entries or ():
+        check_fields(entry, "row", _ROW)
+    if not all(isinstance(text, str) for text in terms.said_before):
+        raise Malformed("terms.said_before is of the wrong kind")
+    return terms
+
+
+def _own_inbound(found: Any) -> OwnInbound:
+    inbound = _inbound(OwnInbound, found)
+    check_fields(inbound, "inbound", _OWN)
+    try:
+        return replace(inbound, purpose=Kind(inbound.purpose))
+    except ValueError:
+        raise Malformed("not an inbound of ours: no such purpose") from None
 
 
 def _take_notes(session_id: Any) -> TakeNotes:
@@ -97,3 +144,6 @@ _INBOUND: dict[str, tuple[type, ...]] = {
     "sent_at": (int, type(None)),
     "received_at": (int,),
 }
+_TERMS: dict[str, tuple[type, ...]] = {**dict.fromkeys(("agent", "instructions"), _TEXT), "is_watched": (bool,)}
+_ROW: dict[str, tuple[type, ...]] = {**dict.fromkeys(("role", "text"), _TEXT), "data": (dict,)}
+_OWN: dict[str, tuple[type, ...]] = {"purpose": _TEXT, "owned_by": _MAYBE_TEXT}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from datetime import timedelta
 from enum import StrEnum
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from shared.address import Address
@@ -27,6 +28,14 @@ class State(StrEnum):
     REJECTED = "rejected"
     EXPIRED = "expired"
     DEAD = "dead"
+
+
+class Kind(StrEnum):
+    """What is done with an inbound."""
+
+    MESSAGE = "message"  # somebody said it: it is answered
+    ANNOUNCEMENT = "announcement"  # ours to say: its text goes to the chat as it is, and no agent runs
+    FIRE = "fire"  # the time of a schedule has come: the agent runs on its text
 
 
 @value
@@ -76,6 +85,38 @@ class Inbound:
     message: str | None = None  # the platform's own id of it, where a reply can point at it
     album: str | None = None  # what the platform sends in several messages and its user in one
     earlier: str | None = None  # what the chat said before it, to others, that it refers to
+    terms: Terms | None = None  # how it is to be answered, where its sender says so; None: as any other
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether it is answered from what came with it alone, and nothing of it is kept."""
+        return self.terms is not None and self.terms.history is not None
+
+    @property
+    def kind(self) -> Kind:
+        """What is done with it."""
+        return Kind.MESSAGE
+
+    @property
+    def owner(self) -> str | None:
+        """Whose rights it has, where its source does not say; see shared/owner.py."""
+        return None
+
+
+@value
+class OwnInbound(Inbound):
+    """An inbound that nobody said: ours to say, or a schedule's to ask."""
+
+    purpose: Kind = Kind.ANNOUNCEMENT
+    owned_by: str | None = None
+
+    @property
+    def kind(self) -> Kind:
+        return self.purpose
+
+    @property
+    def owner(self) -> str | None:
+        return self.owned_by
 
 
 @value
@@ -99,6 +140,17 @@ class Entry:
 
 
 @value
+class Terms:
+    """How a program wants its message answered, beyond what the message says."""
+
+    agent: str = ""  # the agent that it chose; empty: ROUTING decides
+    instructions: str = ""  # what the agent is told beside its own system prompt, in this turn only
+    history: tuple[Entry, ...] | None = None  # what was said before. None: the session knows
+    said_before: tuple[str, ...] = ()  # what the user said before it in this conversation, as the sender shows it
+    is_watched: bool = False  # somebody reads the answer while it is being written
+
+
+@value
 class Reply:
     """Something to say: in the chat that the turn answers, unless `to` names another."""
 
@@ -108,6 +160,7 @@ class Reply:
     edits: str | None = (
         None  # the receipt of a message of ours there: it is changed to this, where the platform can do that
     )
+    draft: str | None = None  # set by Keyturn: the draft (shared/store/drafts.py) whose place it takes, if there is one
 
 
 @value
@@ -133,6 +186,7 @@ class Part:
     sending_for: timedelta = timedelta(0)  # how long ago that was, by the database's clock
     elsewhere: Address | None = None  # where it goes, if not to where the source speaks
     edits: str | None = None  # the message of ours that it changes
+    draft: str | None = None  # the draft whose place it takes, if that was sent
 
     @property
     def to(self) -> Address:
@@ -148,6 +202,11 @@ class Part:
     def counted(self) -> int:
         """The attempts before that count towards DELIVERY_MAX_ATTEMPTS."""
         return self.attempts - self.waits
+
+
+def key_digest(idempotency_key: str) -> str:
+    """Tells parts of two databases apart that have the same number. For platforms that bring back what a send carried."""
+    return blake2b(idempotency_key.encode(), digest_size=8).hexdigest()
 
 
 @value

@@ -25,11 +25,19 @@ FENCE_REJECTED = Counter("keyturn_fence_rejected_total", "Commits refused becaus
 LEASE_LOST = Counter("keyturn_lease_lost_total", "Leases that expired while held")
 REDELIVERED = Counter("keyturn_redelivered_total", "Turns begun again for the same mail")
 DEAD_LETTER = Counter("keyturn_dead_letter_total", "Inbounds and replies set aside", ["reason"])
+NEWER_MAIL = Counter(
+    "keyturn_newer_mail_total",
+    "Looks at mail or replies that only a newer worker can read: the worker that looked is too old",
+    ["lane"],
+)
 DELIVERED = Counter("keyturn_delivered_total", "Parts sent", ["platform"])
 AMBIGUOUS_SEND = Counter("keyturn_ambiguous_send_total", "Sends whose outcome is unknown", ["platform"])
 FORGED_JOB = Counter("keyturn_forged_job_total", "RQ jobs refused because they are none of ours")
 RECOVERED = Counter("keyturn_recovered_total", "Keys woken by the housekeeper", ["lane", "cause"])
 LOOP_ERRORS = Counter("keyturn_loop_errors_total", "Unforeseen errors that a background loop survived", ["loop"])
+SLOTS = Counter("keyturn_schedule_slots_total", "Slots of schedules that have come", ["state"])
+BLOBS_REMOVED = Counter("keyturn_blobs_removed_total", "Files removed because nothing refers to them any more")
+MEDIA_FETCHED = Counter("keyturn_media_fetched_total", "Files of messages that were fetched, or why not", ["outcome"])
 FLUSHES = Counter("keyturn_memory_flushes_total", "Conversations looked at for what is worth keeping", ["outcome"])
 STAGE = Histogram(
     "keyturn_stage_seconds",
@@ -39,9 +47,10 @@ STAGE = Histogram(
 )
 
 SECONDS = {
-    stage: STAGE.labels(stage) for stage in ("accept", "agent", "commit", "acknowledge", "send")
+    stage: STAGE.labels(stage) for stage in ("accept", "fetch", "agent", "commit", "acknowledge", "send")
 }  # looked up once
-ENDED = {outcome: TURNS.labels(outcome) for outcome in ("answered", "command", "stopped", "rejected", "failed", "dead")}
+_OUTCOMES = ("answered", "command", "announced", "stopped", "rejected", "failed", "dead")
+ENDED = {outcome: TURNS.labels(outcome) for outcome in _OUTCOMES}
 
 # Series are there before the first event, so that an alert on them can tell "none" from "not measured".
 for _platform in PLATFORMS:
@@ -49,6 +58,10 @@ for _platform in PLATFORMS:
     DELIVERED.labels(_platform)
     AMBIGUOUS_SEND.labels(_platform)
     DEDUP_CONFLICT.labels(_platform)
+for _state in ("fired", "skipped", "missed"):
+    SLOTS.labels(_state)
+for _lane in ("turns", "deliveries", "control"):
+    NEWER_MAIL.labels(_lane)
 for _reason in ("crashed", "error", "mailbox full", "malformed", "refused", "timeout"):
     DEAD_LETTER.labels(_reason)
 

@@ -15,6 +15,8 @@ def path_secret(place: str, secret: SecretStr) -> type[aiohttp.ClientRequest]:
     """
 
     class PathSecret(aiohttp.ClientRequest):
+        """Sends the secret, and shows its place only."""
+
         async def send(self, conn: Connection) -> aiohttp.ClientResponse:
             shown = self.url
             before, found, after = shown.raw_path.rpartition(place)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from shared.blobs.contract import Blobs
+from shared.blobs.directory import DirectoryBlobs
 from shared.lane import Lane
 from shared.lane.wake import WakeTemplate
 from shared.lane_key import CONTROL, DELIVERIES, TURNS, lane_of
@@ -22,7 +24,7 @@ JOBS = {  # all that RQ may call
 
 @value
 class Pipeline:
-    """What a process of this deployment works with: settings, Redis servers, store and the three lanes."""
+    """What a process of this deployment works with: settings, Redis servers, store, the three lanes and the place for files."""
 
     settings: Settings
     servers: Servers
@@ -30,6 +32,7 @@ class Pipeline:
     turns: Lane
     deliveries: Lane
     control: Lane
+    blobs: Blobs
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -56,7 +59,9 @@ async def open_pipeline(settings: Settings) -> AsyncIterator[Pipeline]:
     store = await open_store(settings.database, settings.history_messages)
     lanes = [_lane(settings, servers, name) for name in (TURNS, DELIVERIES, CONTROL)]
     try:
-        yield Pipeline(settings, servers, store, *lanes)
+        turns, deliveries, control = lanes
+        blobs = DirectoryBlobs(settings.blob_dir)
+        yield Pipeline(settings, servers, store, turns, deliveries, control, blobs)
     finally:
         for lane in lanes:
             await lane.close()

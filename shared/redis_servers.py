@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from hashlib import blake2b, sha1
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class _ResetIsAnError:
             raise redis.exceptions.ConnectionError(str(error)) from None
 
 
-class Server:
+class RedisServer:
     """One Redis. Script calls made in the same tick of the event loop travel as one pipeline."""
 
     def __init__(self, url: str) -> None:
@@ -135,8 +135,11 @@ class Server:
         except redis.exceptions.ResponseError as error:
             return error
 
-    async def heard(self, channel: str) -> AsyncIterator[bytes]:
-        """What is said on a channel, over a connection of its own. An error when that connection does not answer."""
+    async def heard(self, channel: str, joined: Callable[[], None] | None = None) -> AsyncIterator[bytes]:
+        """What is said on a channel, over a connection of its own. An error when that connection does not answer.
+
+        `joined` is called when nothing that is said from then on can be missed while the connection lasts.
+        """
         async with self.connect() as client, client.pubsub() as pubsub:
             await pubsub.subscribe(channel)
             asked = False
@@ -146,6 +149,8 @@ class Server:
                     asked = False
                     if said["type"] == "message":
                         yield said["data"]
+                    elif said["type"] == "subscribe" and joined is not None:
+                        joined()
                 elif asked:
                     raise redis.ConnectionError("no answer on a channel's connection")
                 else:  # nobody said anything, or the connection is dead: find out
@@ -186,16 +191,16 @@ class Servers:
     """All Redis servers. A partition lives on one of them, chosen by rendezvous hashing, so adding one moves few."""
 
     def __init__(self, urls: Sequence[str], partitions: int) -> None:
-        self.all = tuple(Server(url) for url in urls)
+        self.all = tuple(RedisServer(url) for url in urls)
         self._of = [max(self.all, key=lambda server: _weight(server.url, p)) for p in range(partitions)]
 
-    def of_partition(self, partition: int) -> Server:
+    def of_partition(self, partition: int) -> RedisServer:
         return self._of[partition]
 
-    def of_key(self, key: str) -> Server:
+    def of_key(self, key: str) -> RedisServer:
         return self._of[keys.partition(key, len(self._of))]
 
-    def partitions_of(self, server: Server) -> list[int]:
+    def partitions_of(self, server: RedisServer) -> list[int]:
         return [p for p, owner in enumerate(self._of) if owner is server]
 
     async def close(self) -> None:

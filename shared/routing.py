@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.messages import Source
+from shared.messages import Inbound, Source
 from shared.session_key import MAIN, SessionKey
 from shared.settings import Settings
 from shared.value import value
@@ -42,6 +42,13 @@ class Sharing:
             group_per_user=self.group_per_user and not is_shared,
             thread_per_user=self.thread_per_user and not is_shared,
         )
+
+
+def key_for(inbound: Inbound, settings: Settings) -> SessionKey:
+    """The key of the conversation that a message belongs to: with the agent that its sender chose, where they may, else with
+    that of the first rule that fits. Malformed where an id is missing."""
+    chosen = inbound.terms.agent if inbound.terms is not None else ""
+    return Sharing.of(settings).key_of(inbound.source, chosen or agent_for(inbound.source, settings))
 
 
 def chat_name(source: Source) -> str:

@@ -8,6 +8,7 @@ import orjson
 from pydantic import BeforeValidator, SecretStr
 from pydantic_settings import NoDecode
 
+PREFIX = "KEYTURN_"  # how the names of variables begin
 EVERYBODY = "*"  # in a list of users: all of them
 
 
@@ -21,5 +22,6 @@ def _listed(value: Any) -> Any:
     return value
 
 
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
-Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_listed)]
+Listed = BeforeValidator(_listed)
+Names = Annotated[tuple[str, ...], NoDecode, Listed]
+Secrets = Annotated[tuple[SecretStr, ...], NoDecode, Listed]

@@ -28,6 +28,7 @@ class Watched:
 STAGES: Mapping[str, Watched] = {
     "accept": Watched(metrics.SECONDS["accept"]),
     "load": Watched(points=("load.before", "load.after")),
+    "fetch": Watched(metrics.SECONDS["fetch"], ("fetch.before", "fetch.after")),
     "agent": Watched(metrics.SECONDS["agent"], ("agent.before", "agent.after")),
     "commit": Watched(metrics.SECONDS["commit"], ("commit.before", "commit.after")),
     "acknowledge": Watched(metrics.SECONDS["acknowledge"], ("publish.before", "publish.after")),

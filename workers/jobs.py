@@ -9,6 +9,7 @@ from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.pipeline import JOBS
 from workers.delivery.deliver import deliver_parts
 from workers.process.parts import ProcessParts
+from workers.turn.control import answer_control
 from workers.turn.take import take_turns as run_turns
 
 
@@ -24,7 +25,7 @@ async def deliver(lease: Lease, parts: ProcessParts) -> None:
 
 async def control(lease: Lease, parts: ProcessParts) -> None:
     """Answer the waiting control messages of a session key, such as /stop."""
-    await run_turns(lease, parts.runner)
+    await answer_control(lease, parts.runner)
 
 
 ALLOWED: dict[str, Callable[[Lease, ProcessParts], Awaitable[None]]] = {

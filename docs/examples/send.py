@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+import urllib.error
 import urllib.request
 import uuid
 
@@ -22,4 +23,9 @@ body = json.dumps({"chat": {"id": "c1"}, "user": {"id": "u1"}, "text": text})
 signature = base64.b64encode(hmac.digest(secret, f"{id}.{at}.{body}".encode(), "sha256")).decode()
 headers = {"webhook-id": id, "webhook-timestamp": str(at), "webhook-signature": f"v1,{signature}"}
 request = urllib.request.Request(url, body.encode(), headers)
-print(urllib.request.urlopen(request).read().decode())  # {"status":"accepted","id":"in_…"}
+try:
+    print(urllib.request.urlopen(request).read().decode())  # {"status":"accepted","id":"in_…"}
+except urllib.error.HTTPError as error:  # 401: the secret is not that of `run up`
+    sys.exit(f"{url} answers {error.code}: {error.read().decode()}")
+except urllib.error.URLError as error:
+    sys.exit(f"{url} does not answer: {error.reason}")

@@ -7,9 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from keyturn.cli import dead, importing, keys, messages, sessions
+from keyturn.cli import dead, importing, keys, messages, pair, schedule, sessions
+from keyturn.cli.dashboard import dashboard, login
 from keyturn.cli.doctor import doctor
 from keyturn.cli.down import down
+from keyturn.cli.reload import reload
+from keyturn.cli.send import send
 from keyturn.cli.usage import usage
 from shared import VERSION, settings
 from shared.embedded import running
@@ -25,7 +28,9 @@ app = typer.Typer(
 
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")]
-AgentName = Annotated[str | None, typer.Option(help="echo, llm, local or module:object. Overrides KEYTURN_AGENT.")]
+AgentName = Annotated[
+    str | None, typer.Option(help="echo, llm, local, command, http or module:object. Overrides KEYTURN_AGENT.")
+]
 
 
 def load(**overrides: Any) -> settings.Settings:
@@ -47,7 +52,10 @@ def up(
     agent: AgentName = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes. Overrides KEYTURN_WORKERS.")] = None,
 ) -> None:
-    """Everything on this machine: Valkey and SQLite under .keyturn/, receiver, workers, housekeeper. Ctrl-C drains."""
+    """Everything on this machine: Valkey and SQLite under .keyturn/, receiver, workers, housekeeper, dashboard.
+
+    Ctrl-C drains.
+    """
     from keyturn.cli.up import Up
 
     overrides = {name: value for name, value in {"agent": agent, "workers": workers}.items() if value is not None}
@@ -135,16 +143,23 @@ def migrate(dry_run: Annotated[bool, typer.Option(help="Only say what would be d
     config = load()
     log.setup("error", "migrate", config.secret_values())
     names = asyncio.run(deployment.migrate(config, dry_run=dry_run))
-    typer.echo("\n".join(names) if names else "up to date")
+    verb = "would apply" if dry_run else "applied"
+    typer.echo("\n".join(f"{verb} {name}" for name in names) if names else "the schema is up to date")
 
 
 app.add_typer(messages.app, name="messages")
 app.add_typer(keys.app, name="keys")
 app.add_typer(dead.app, name="dead")
+app.add_typer(pair.app, name="pair")
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(importing.app, name="import")
 app.command()(down)
+app.command()(dashboard)
+app.command()(login)
 app.command()(doctor)
+app.command()(reload)
+app.command()(send)
 app.command()(usage)
 
 

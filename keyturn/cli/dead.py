@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
@@ -10,6 +10,10 @@ import typer
 from keyturn.cli import show
 from keyturn.cli.deployment import ask, ask_store
 from shared.reading.dead_letters import LetterState, dead_letter, dead_letters
+
+if TYPE_CHECKING:
+    from shared.operating.dead_bulk import LetterAction, LetterFilter
+    from shared.pipeline import Pipeline
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters: what was set aside, and why; run it again or drop it.")
 Id = Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="Number of the dead letter.")]
@@ -77,3 +81,48 @@ def drop(id: Id, json: show.Json = False) -> None:
         show.as_json(dropped)
     else:
         typer.echo(f"dead letter {id} dropped")
+
+
+Kind = Annotated[str | None, typer.Option(help="Only letters of this kind: inbound, reply, mail or request.")]
+Reason = Annotated[str | None, typer.Option(help="Only letters with this reason.")]
+OfKey = Annotated[str | None, typer.Option("--key", callback=show.maybe_readable, help="Only letters of this key.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many match.")]
+
+
+@app.command("replay-all")
+def replay_all(
+    kind: Kind = None, reason: Reason = None, key: OfKey = None, dry_run: DryRun = False, json: show.Json = False
+) -> None:
+    """Replay every open dead letter that matches, oldest first, up to 1,000 at a time."""
+    from shared.operating.dead_bulk import LetterAction, LetterFilter
+
+    _bulk(LetterAction.REPLAY, LetterFilter(kind, reason, key), dry_run, json)
+
+
+@app.command("drop-all")
+def drop_all(
+    kind: Kind = None, reason: Reason = None, key: OfKey = None, dry_run: DryRun = False, json: show.Json = False
+) -> None:
+    """Drop every open dead letter that matches, up to 1,000 at a time. Their records stay."""
+    from shared.operating.dead_bulk import LetterAction, LetterFilter
+
+    _bulk(LetterAction.DROP, LetterFilter(kind, reason, key), dry_run, json)
+
+
+def _bulk(action: LetterAction, wanted: LetterFilter, dry_run: bool, json: bool) -> None:
+    from shared.operating.dead_bulk import BulkResult, MatchingLetters, deal_with_letters, matching_letters
+
+    async def work(pipe: Pipeline) -> tuple[MatchingLetters, BulkResult]:
+        found = await matching_letters(pipe.store, wanted)
+        return found, await deal_with_letters(pipe, action, () if dry_run else found.ids)
+
+    found, result = ask(work)
+    if json:
+        show.as_json({"matching": found, "result": None if dry_run else result})
+        return
+    more = "" if found.complete else "; there are more, run it again"
+    typer.echo(f"{len(found.ids)} open dead letters of {found.keys} conversations match{more}")
+    if not dry_run:
+        typer.echo(f"{action}: {result.done} done")
+        for why, count in result.failed:
+            typer.echo(f"{count} not: {show.plain(why)}")

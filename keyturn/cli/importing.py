@@ -16,13 +16,13 @@ from keyturn.cli.progress import progress
 from shared.errors import CannotDo
 
 if TYPE_CHECKING:
-    from keyturn.importing.conversation import Reader
+    from keyturn.importing.conversation import GatewayReader
     from keyturn.importing.report import Report
     from shared.routing import Sharing
     from shared.settings import Settings
     from shared.store import Store
 
-    OpenReader = Callable[[Sharing, str], Reader]
+    OpenReader = Callable[[Sharing, str], GatewayReader]
 
 app = typer.Typer(no_args_is_help=True, help="Bring conversations of an older gateway along. Safe to run again.")
 

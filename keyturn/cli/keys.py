@@ -61,3 +61,16 @@ def release(key: Key, json: show.Json = False) -> None:
         show.as_json(released)
     else:
         typer.echo(f"{show.plain(key)} was {released.was}, now {released.state}")
+
+
+@app.command()
+def stop(key: Key, json: show.Json = False) -> None:
+    """End the running turn of a session key and drop what waits, as /stop does in the chat. Later messages are answered."""
+    from shared.operating.keys import stop_key
+
+    stopped = ask(lambda pipe: stop_key(pipe, key))
+    if json:
+        show.as_json(stopped)
+    else:
+        what = "its turn was stopped" if stopped.was_running else "no turn was running"
+        typer.echo(f"{show.plain(key)}: {what}, {stopped.messages} messages get no answer")

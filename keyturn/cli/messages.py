@@ -58,9 +58,9 @@ def drop(
 
 
 async def _trace(pipe: Pipeline, id: str) -> tuple[Trace, tuple[KeyState | UnknownKey, ...]]:
-    from shared.reading.trace import find_message, keys_ahead
+    from shared.reading.trace import find_message, keys_ahead, with_steps
 
-    found = await find_message(pipe, id)
+    found = await with_steps(pipe, await find_message(pipe, id))
     return found, await keys_ahead(pipe, found)
 
 
@@ -85,6 +85,11 @@ def _print(found: Trace, ahead: tuple[KeyState | UnknownKey, ...]) -> None:
         columns = ("ordinal", "destination", "state", "attempts", "ambiguous", "receipt", "reason")
         rows = [[getattr(part, column) for column in columns] for part in found.parts]
         show.table(("part", *columns[1:]), rows, empty="")
+    if found.steps:
+        typer.echo()
+        states = {"unknown": "may have happened"}
+        calls = [(step.name, states.get(step.state, step.state), step.begun_at) for step in found.steps]
+        show.table(("tool call", "state", "begun"), calls, empty="")
 
 
 def _now(state: KeyState | UnknownKey) -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import redis
 
 from keyturn.cli.deployment import check_urls
-from keyturn.cli.doctor.finding import redacted, said
+from keyturn.cli.doctor.finding import Level, redacted, said
+from keyturn.cli.doctor.platforms import check_platforms
 from producers.server.bind import bind
+from shared import log
 from shared.errors import ConfigurationError, Unavailable
+from shared.session_key import MAIN
 from shared.settings import Settings
+from workers.agents.named import check_name
 
 ANSWER_SECONDS = 3
 
@@ -16,6 +20,9 @@ ANSWER_SECONDS = 3
 def check_before_start(settings: Settings, host: str, port: int) -> None:
     """ConfigurationError for what can never work, Unavailable for a server that does not answer now."""
     bind(host, port).close()
+    for name in (MAIN, *settings.agents):
+        chosen = settings.for_agent(name)
+        check_name(chosen.agent, chosen)
     for block in settings.blocks:
         block.check()
     if settings.redis_url is not None:
@@ -26,6 +33,13 @@ def check_before_start(settings: Settings, host: str, port: int) -> None:
         _check_postgres(settings.database)
     elif not settings.database.startswith("sqlite:///"):
         raise ConfigurationError("DATABASE_URL must begin with sqlite:/// or postgresql://")
+
+
+def tell_of_doubts(settings: Settings) -> None:
+    """Log what will work differently from what somebody may expect: a platform without all its secrets, a bot for nobody."""
+    for finding in check_platforms(settings):
+        if finding.level is Level.WARN:
+            log.get().warning(f"{finding.check}: {finding.detail}", fix=finding.fix)
 
 
 def _check_redis(url: str) -> None:

@@ -15,22 +15,28 @@ from typing import Any
 import redis
 from pydantic import SecretStr
 
+from keyturn.cli.dashboard import login_link
 from keyturn.cli.deployment import migrate
-from keyturn.cli.preflight import check_before_start
+from keyturn.cli.preflight import check_before_start, tell_of_doubts
+from keyturn.dashboard.access import Role
+from producers.server.bind import bind
 from shared import keys, log
 from shared.embedded import child, running, valkey
-from shared.errors import Unavailable
+from shared.errors import ConfigurationError, Unavailable
 from shared.lane.rq_names import WORKERS, worker_key
 from shared.own_modules import command_of
 from shared.settings import PREFIX, Settings
+from shared.terminal import has_terminal
 
 READY_SECONDS = 60.0
 RESTART_SECONDS = 0.5
+DASHBOARD_HOST = "127.0.0.1"
+PRODUCERS = ("receive", "listen ")  # the children that read their settings again on SIGHUP
 SETTINGS_CANNOT_WORK = 78  # exit code of a process that has said which
 
 
 @dataclass
-class Kept:
+class Child:
     """A child process that is started again when it ends."""
 
     name: str
@@ -44,12 +50,17 @@ class Kept:
 
 
 class Up:
+    """All processes of `keyturn up`. A child that ends is started again; Ctrl-C drains all, a second one stops them now."""
+
     def __init__(self, settings: Settings, host: str, port: int) -> None:
         self._settings = settings
         self._host = host
         self._port = port
+        self._dashboard_port = 0
         self._signals = 0  # one: drain; two: stop now
-        self._kept: list[Kept] = []
+        self._reload = False
+        self._has_terminal = has_terminal()
+        self._kept: list[Child] = []
 
     def run(self) -> None:
         """Returns after Ctrl-C or SIGTERM, when everything has drained. What cannot work is said before anything starts."""
@@ -57,9 +68,13 @@ class Up:
         with running.alone(settings.data_dir):
             log.setup_for(settings, "up")
             check_before_start(settings, self._host, self._port)
+            tell_of_doubts(settings)
+            self._dashboard_port = _dashboard_port(settings, self._port)
             self._port = self._port or child.free_port()
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._stop)
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+                signal.signal(signal.SIGHUP, self._hung_up)
             embedded = None
             if settings.redis_url is None:
                 log.get().info("starting Valkey", directory=str(settings.data_dir / "valkey"))
@@ -76,41 +91,64 @@ class Up:
                     embedded.stop()
 
     @property
+    def _dashboard_url(self) -> str:
+        return f"http://{DASHBOARD_HOST}:{self._dashboard_port}"
+
+    @property
     def _stopping(self) -> bool:
         return self._signals > 0
 
     def _stop(self, *_: object) -> None:
         self._signals += 1
 
+    def _hung_up(self, *_: object) -> None:
+        """SIGHUP asks for the settings to be read again, unless it comes from a terminal that was closed."""
+        if self._has_terminal and not has_terminal():
+            self._stop()
+        else:
+            self._reload = True
+
+    def _tell_producers(self) -> None:
+        """Pass SIGHUP on to the processes that know it."""
+        if self._reload:
+            self._reload = False
+            for kept in self._kept:
+                if kept.process is not None and kept.alive and kept.name.startswith(PRODUCERS):
+                    kept.process.send_signal(signal.SIGHUP)
+
     def _keep_running(self, settings: Settings) -> None:
         me = command_of("keyturn.cli")
-        first = [Kept("receive", [*me, "receive", "--host", self._host, "--port", str(self._port)])]
-        first += [Kept("work 1", [*me, "work"]), Kept("housekeep", [*me, "housekeep"])]
-        first += [Kept(f"listen {name}", [*me, "listen", name]) for name in settings.listening]
+        first = [Child("receive", [*me, "receive", "--host", self._host, "--port", str(self._port)])]
+        first += [Child("work 1", [*me, "work"]), Child("housekeep", [*me, "housekeep"])]
+        first += [Child(f"listen {name}", [*me, "listen", name]) for name in settings.listening]
+        if settings.dashboard.enabled:
+            first.append(Child("dashboard", [*me, "dashboard", "--no-link", "--port", str(self._dashboard_port)]))
         # The first worker says what is wrong with the agent; the others would only repeat it.
-        others = [Kept(f"work {n}", [*me, "work"]) for n in range(2, settings.workers + 1)]
+        others = [Child(f"work {n}", [*me, "work"]) for n in range(2, settings.workers + 1)]
         environment = _environment(settings)
         url = f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self._port}"
+        urls = [url, self._dashboard_url] if settings.dashboard.enabled else [url]
         try:
             for group in (first, others):
                 self._start_all(group, environment)
-                self._wait(url, settings, environment)
+                self._wait(urls, settings, environment)
             if not self._stopping:
                 self._announce(url, settings)
             while not self._stopping:
                 self._restart_dead(environment)
+                self._tell_producers()
                 time.sleep(0.1)
         finally:
             self._drain(settings)
 
-    def _start_all(self, group: Sequence[Kept], environment: dict[str, str]) -> None:
+    def _start_all(self, group: Sequence[Child], environment: dict[str, str]) -> None:
         if group:
             log.get().info(f"starting {', '.join(kept.name for kept in group)}")
         self._kept += group
         for kept in group:
             self._start(kept, environment)
 
-    def _start(self, kept: Kept, environment: dict[str, str]) -> None:
+    def _start(self, kept: Child, environment: dict[str, str]) -> None:
         kept.process = child.start(kept.command, env=environment, stdout=subprocess.DEVNULL)
 
     def _restart_dead(self, environment: dict[str, str]) -> None:
@@ -127,13 +165,16 @@ class Up:
                 kept.restart_at = 0.0
                 self._start(kept, environment)
 
-    def _wait(self, url: str, settings: Settings, environment: dict[str, str]) -> None:
-        """Wait until the receiver answers and every worker that was started has reported."""
+    def _wait(self, urls: Sequence[str], settings: Settings, environment: dict[str, str]) -> None:
+        """Wait until receiver and dashboard answer and every worker that was started has reported."""
         deadline = time.monotonic() + READY_SECONDS
-        while not self._stopping and not _answers(url, settings, self._workers()):
+        while not self._stopping and not _answers(urls, settings, self._workers()):
             self._restart_dead(environment)
             if time.monotonic() > deadline:
-                raise Unavailable(f"not ready within {READY_SECONDS:.0f} s: the receiver or a worker does not answer")
+                text = (
+                    f"not ready within {READY_SECONDS:.0f} s: the receiver, the dashboard or a worker does not answer"
+                )
+                raise Unavailable(text)
             time.sleep(0.05)
 
     def _workers(self) -> list[int]:
@@ -146,8 +187,13 @@ class Up:
         here = running.Running(
             os.getpid(), url, servers, settings.database, settings.partitions, settings.durability, settings.agent
         )
+        if settings.dashboard.enabled:
+            here = replace(here, dashboard=self._dashboard_url)
         running.announce(settings.data_dir, here)
         print(f"ready {url} · metrics {url}/metrics · agent {settings.agent} · workers {settings.workers}", flush=True)
+        if settings.dashboard.enabled:
+            link = login_link(settings, self._dashboard_url, Role.ADMIN)
+            print(f"dashboard {link} · works once, `keyturn login` makes another", flush=True)
 
     def _drain(self, settings: Settings) -> None:
         """Stop taking in, and let the workers finish what they have, unless a second signal says to stop now."""
@@ -175,9 +221,10 @@ class Up:
             kept.process.wait()
 
 
-def _answers(url: str, settings: Settings, workers: Sequence[int]) -> bool:
+def _answers(urls: Sequence[str], settings: Settings, workers: Sequence[int]) -> bool:
+    receiver, *dashboard = urls
     try:
-        if not _is_ready(url):
+        if not _is_ready(receiver, "/readyz") or not all(_is_ready(url, "/healthz") for url in dashboard):
             return False
         reported: set[bytes] = set()
         for redis_url in settings.redis_urls():
@@ -190,13 +237,23 @@ def _answers(url: str, settings: Settings, workers: Sequence[int]) -> bool:
     return all(any(worker.startswith(name) for worker in reported) for name in names)
 
 
-def _is_ready(url: str) -> bool:
+def _is_ready(url: str, path: str) -> bool:
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=2)
     try:
-        connection.request("GET", "/readyz")
+        connection.request("GET", path)
         return connection.getresponse().status == 200
     finally:
         connection.close()
+
+
+def _dashboard_port(settings: Settings, port: int) -> int:
+    """The port of the settings, or a free one where it is taken or `up` was asked for free ones."""
+    wanted = settings.dashboard.port if port else 0
+    try:
+        bind(DASHBOARD_HOST, wanted).close()
+    except ConfigurationError:
+        wanted = 0
+    return wanted or child.free_port()
 
 
 def _environment(settings: Settings) -> dict[str, str]:

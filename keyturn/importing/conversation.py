@@ -8,7 +8,7 @@ from decimal import Decimal
 from hashlib import blake2b
 from typing import Protocol
 
-from keyturn.importing.old_keys import Place
+from keyturn.importing.old_keys import OldPlace
 from shared.codec import encode_text
 from shared.messages import Entry, Source
 from shared.session_key import SessionKey
@@ -18,7 +18,7 @@ SIGNATURE = "import_"  # how the turn ids of imports begin: a session that carri
 
 
 @value
-class Row:
+class TimedRow:
     """A row of a transcript, with the time it was written at."""
 
     entry: Entry
@@ -42,11 +42,13 @@ class Used:
 
 
 @value
-class Conversation:
+class OldConversation:
+    """A conversation of an older gateway, ready to move in. Reading it twice gives the same ids."""
+
     gateway: str
     ref: str  # its id there
-    place: Place
-    rows: tuple[Row, ...]
+    place: OldPlace
+    rows: tuple[TimedRow, ...]
     created_at: int
     updated_at: int
     is_current: bool = True  # the one that its key talks to
@@ -90,11 +92,13 @@ class Skipped:
     corrupt: int = 0
 
 
-class Reader(Protocol):
+class GatewayReader(Protocol):
+    """Reads an older gateway and changes nothing there."""
+
     gateway: str
     total: int  # how many conversations it will give
 
-    def __iter__(self) -> Iterator[Conversation | Skipped]: ...
+    def __iter__(self) -> Iterator[OldConversation | Skipped]: ...
 
     def used(self) -> Sequence[Used]:
         """What was spent there that no conversation is known for."""
@@ -107,11 +111,11 @@ def session_id(gateway: str, ref: str) -> str:
     return f"ses_{blake2b(encode_text([gateway, ref]).encode(), digest_size=16).hexdigest()}"
 
 
-def once_current(found: Iterable[Conversation | Skipped]) -> Iterator[Conversation | Skipped]:
+def once_current(found: Iterable[OldConversation | Skipped]) -> Iterator[OldConversation | Skipped]:
     """A key talks to one conversation: the first that comes. Another one of the same key is kept beside it."""
     taken: set[SessionKey] = set()
     for one in found:
-        if isinstance(one, Conversation) and one.is_current:
+        if isinstance(one, OldConversation) and one.is_current:
             if one.key in taken:
                 one = replace(one, is_current=False, note="another conversation of the same key is newer")
             taken.add(one.key)

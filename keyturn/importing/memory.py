@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from uuid import uuid4
 
-from keyturn.importing.conversation import Conversation, Reader, session_id
+from keyturn.importing.conversation import GatewayReader, OldConversation, session_id
 from keyturn.importing.report import Report
 from shared.clock import now_ms
 from shared.codec import encode_text
@@ -27,14 +27,15 @@ NOBODY = "nobody is known who was shown the memory files: say whose notes they a
 _FILES = "memory"  # stands for the conversation that the notes come from
 
 
-class People:
+class OldPeople:
     """Who wrote in private, as far as the conversations say."""
 
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}  # the owner of their notes, and the platform
         self._unknown = False
 
-    def meet(self, conversations: Iterable[Conversation]) -> None:
+    def meet(self, conversations: Iterable[OldConversation]) -> None:
+        """Take note of who wrote in these conversations."""
         for one in conversations:
             user = one.source.user or one.source.user_alt
             if one.key.chat_type == "dm" and user is not None:
@@ -49,6 +50,7 @@ class People:
 
     @property
     def reason(self) -> str:
+        """Why the notes are nobody's."""
         return SEVERAL if self._unknown or self._owners else NOBODY
 
 
@@ -61,7 +63,7 @@ def owner_named(text: str) -> str:
 
 
 async def bring_memory(
-    reader: Reader, people: People, named: Sequence[str], database: Database, report: Report
+    reader: GatewayReader, people: OldPeople, named: Sequence[str], database: Database, report: Report
 ) -> None:
     """Give the notes of the memory files to those named, or to the one who wrote there."""
     notes, owners = reader.memory(), named or people.owners()

@@ -25,7 +25,7 @@ _NOBODYS: Mapping[str, str] = MappingProxyType({})
 
 
 @value
-class Place:
+class OldPlace:
     """Where a conversation was held, in our words."""
 
     key: SessionKey
@@ -40,7 +40,7 @@ class Place:
 
 def read_key(
     old_key: str, source: Source | None, sharing: Sharing, aliases: Mapping[str, str] = _NOBODYS, user: str = "me"
-) -> Place:
+) -> OldPlace:
     """Our place for a conversation of hermes. Malformed where it would have fewer people here than it had there.
 
     `aliases` are the other numbers of people on WhatsApp, `user` is who sits at this machine's terminal.
@@ -53,11 +53,11 @@ def read_key(
 
 def place_of(
     source: Source, sharing: Sharing, *, agent: str = "main", per_user: bool = False, user: str = "me"
-) -> Place:
+) -> OldPlace:
     """The place of a conversation that each user of its chat had alone, or that all of them shared."""
     source = _in_our_words(source, user)
     key = SessionKey.for_source(source, agent=agent, group_per_user=per_user, thread_per_user=per_user)
-    return Place(key, source, _note(key, source, sharing))
+    return OldPlace(key, source, _note(key, source, sharing))
 
 
 def _is_per_user(old_key: str, source: Source, aliases: Mapping[str, str]) -> bool:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from keyturn.importing.conversation import Conversation, Skipped
+from keyturn.importing.conversation import OldConversation, Skipped
 
 
 class Outcome(StrEnum):
+    """What became of one conversation."""
+
     IMPORTED = "imported"
     GROWN = "grown"  # what was said there since the last import was added
     UNCHANGED = "unchanged"  # it is here already
@@ -37,11 +39,13 @@ class Report:
     not_remembered: str | None = None  # why the memory files were left
 
     def skip(self, skipped: Skipped) -> None:
+        """Count a conversation that was not brought along."""
         self.found += 1
         self.corrupt_lines += skipped.corrupt
         self.skipped.append(skipped)
 
-    def settle(self, one: Conversation, outcome: Outcome, rows: int, note: str | None) -> None:
+    def settle(self, one: OldConversation, outcome: Outcome, rows: int, note: str | None) -> None:
+        """Count a conversation, and note what somebody may want to look into."""
         self.found += 1
         self.corrupt_lines += one.corrupt
         self.outcomes[outcome.value] += 1

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from keyturn.importing.conversation import Row
+from keyturn.importing.conversation import TimedRow
 from shared.codec import encode_text, storable
 from shared.context import marks
 from shared.errors import Malformed
@@ -40,6 +40,7 @@ def objects(path: Path) -> Iterator[dict[str, Any] | None]:
 
 
 def object_of(text: bytes | str | None) -> dict[str, Any] | None:
+    """A JSON object. None: the text is no JSON, or something else."""
     try:
         found = json.loads(text) if text else None
     except (ValueError, RecursionError):
@@ -47,7 +48,7 @@ def object_of(text: bytes | str | None) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def row_of(fields: Mapping[str, Any], *, otherwise_at: int, active: bool = True) -> Row | None:
+def row_of(fields: Mapping[str, Any], *, otherwise_at: int, active: bool = True) -> TimedRow | None:
     """The row that a message becomes; None where it is no message, or nested deeper than Python can write.
 
     A mark that no database could keep is left out; the text comes along without it.
@@ -58,7 +59,7 @@ def row_of(fields: Mapping[str, Any], *, otherwise_at: int, active: bool = True)
         return None
 
 
-def _row(fields: Mapping[str, Any], otherwise_at: int, active: bool) -> Row | None:
+def _row(fields: Mapping[str, Any], otherwise_at: int, active: bool) -> TimedRow | None:
     role = fields.get("role")
     if role not in ROLES:
         return None
@@ -79,15 +80,15 @@ def _row(fields: Mapping[str, Any], otherwise_at: int, active: bool) -> Row | No
         data[marks.TOOL_CALL_ID] = _text(fields.get("tool_call_id"))
         data[marks.NAME] = _text(fields.get("tool_name")) or _text(fields.get("name"))
     kept = {name: value for name, value in data.items() if value}
-    return Row(Entry(role, text, None, kept), otherwise_at if at is None else at, active)
+    return TimedRow(Entry(role, text, None, kept), otherwise_at if at is None else at, active)
 
 
-def is_signed(row: Row) -> bool:
+def is_signed(row: TimedRow) -> bool:
     """Whether its text begins with its sender, as hermes wrote what is said where several people share a session."""
     return row.entry.role == "user" and _SIGNED.fullmatch(row.entry.text) is not None
 
 
-def with_sender(row: Row) -> Row:
+def with_sender(row: TimedRow) -> TimedRow:
     """The row with its sender as a mark, not as a part of the text."""
     found = _SIGNED.fullmatch(row.entry.text) if row.entry.role == "user" else None
     if found is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keyturn.importing.conversation import Reader, Used, session_id
+from keyturn.importing.conversation import GatewayReader, Used, session_id
 from keyturn.importing.report import Report
 from shared.session_key import MAIN
 from shared.store.database import Database, Step
@@ -13,7 +13,7 @@ NOBODYS = "usage"  # stands for the conversation of what was spent where none is
 AT_ONCE = 500
 
 
-async def bring_usage(reader: Reader, database: Database, report: Report) -> None:
+async def bring_usage(reader: GatewayReader, database: Database, report: Report) -> None:
     """Write down what no conversation of the gateway is known for."""
     used = reader.used()
     if report.dry_run:

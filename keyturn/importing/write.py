@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice
 
-from keyturn.importing.conversation import SIGNATURE, Conversation, Reader, Skipped, Used, session_id
-from keyturn.importing.conversation import Row as MovedRow
-from keyturn.importing.memory import People, bring_memory
+from keyturn.importing.conversation import SIGNATURE, GatewayReader, OldConversation, Skipped, Used, session_id
+from keyturn.importing.conversation import TimedRow as MovedRow
+from keyturn.importing.memory import OldPeople, bring_memory
 from keyturn.importing.report import Outcome, Report
 from keyturn.importing.usage import bring_usage, spent_row
 from shared.clock import now_ms
@@ -22,7 +22,7 @@ from shared.codec import encode_text
 from shared.errors import AlreadyDone
 from shared.owner import owner_of
 from shared.store.database import Database, Row, Step
-from shared.store.imports import Signed, sql
+from shared.store.imports import SignedImport, sql
 from shared.store.usage import Counted
 
 BATCH = 64  # conversations in memory
@@ -34,7 +34,7 @@ ELSEWHERE = "its key talks to another conversation here"
 
 
 async def move_in(
-    reader: Reader,
+    reader: GatewayReader,
     database: Database,
     *,
     dry_run: bool = False,
@@ -47,13 +47,13 @@ async def move_in(
     """
     report, turnstile = Report(dry_run), asyncio.Semaphore(AT_ONCE)
 
-    async def settle(one: Conversation, standing: Row | None) -> None:
+    async def settle(one: OldConversation, standing: Row | None) -> None:
         async with turnstile:
             await _settle(one, standing, database, report)
 
-    people = People()
+    people = OldPeople()
     for batch in _batches(iter(reader)):
-        conversations = [one for one in batch if isinstance(one, Conversation)]
+        conversations = [one for one in batch if isinstance(one, OldConversation)]
         for one in batch:
             if isinstance(one, Skipped):
                 report.skip(one)
@@ -68,7 +68,7 @@ async def move_in(
     return report
 
 
-async def _settle(one: Conversation, standing: Row | None, database: Database, report: Report) -> None:
+async def _settle(one: OldConversation, standing: Row | None, database: Database, report: Report) -> None:
     outcome, before = _outcome(one, standing)
     rows, note = 0, one.note or (one.place.note if one.is_current else None)
     if outcome in (Outcome.IMPORTED, Outcome.GROWN):
@@ -80,7 +80,7 @@ async def _settle(one: Conversation, standing: Row | None, database: Database, r
     report.settle(one, outcome, rows, note)
 
 
-def _outcome(one: Conversation, standing: Row | None) -> tuple[Outcome, int]:
+def _outcome(one: OldConversation, standing: Row | None) -> tuple[Outcome, int]:
     """What is to be done, and how many of its rows are here."""
     if standing is None:
         return Outcome.IMPORTED, 0
@@ -93,7 +93,7 @@ def _outcome(one: Conversation, standing: Row | None) -> tuple[Outcome, int]:
 
 
 async def _write(
-    one: Conversation, standing: Row | None, before: int, planned: Outcome, database: Database
+    one: OldConversation, standing: Row | None, before: int, planned: Outcome, database: Database
 ) -> tuple[Outcome, bool]:
     """What came of it, and whether its key talks to it."""
     version = standing["version"] if standing is not None else 0
@@ -110,9 +110,9 @@ async def _write(
         before, version = end, version + 1
 
 
-def _steps(one: Conversation, version: int, before: int, end: int) -> Sequence[Step]:
+def _steps(one: OldConversation, version: int, before: int, end: int) -> Sequence[Step]:
     """The rows up to `end`; with the last of them, what tells others of the session."""
-    signed: Signed = {"session_id": one.session_id, "turn_id": one.turn_id(end)}
+    signed: SignedImport = {"session_id": one.session_id, "turn_id": one.turn_id(end)}
     if version:
         grown = sql.import_growth(
             version=version, added=end - before, title=one.title, updated_at=one.updated_at, **signed
@@ -146,7 +146,7 @@ def _steps(one: Conversation, version: int, before: int, end: int) -> Sequence[S
     return steps
 
 
-def _message(n: int, row: MovedRow, signed: Signed) -> Step:
+def _message(n: int, row: MovedRow, signed: SignedImport) -> Step:
     entry = row.entry
     return sql.import_message(
         n=n,
@@ -159,7 +159,7 @@ def _message(n: int, row: MovedRow, signed: Signed) -> Step:
     )
 
 
-def _spent(used: Used, one: Conversation, signed: Signed) -> Step:
+def _spent(used: Used, one: OldConversation, signed: SignedImport) -> Step:
     counted: Counted = spent_row(used, owner=owner_of(one.key, one.source) or "", agent=one.key.agent)
     return sql.import_usage(now=one.updated_at, **counted, **signed)
 
@@ -174,6 +174,6 @@ def _inactive_runs(rows: Sequence[MovedRow]) -> Iterator[tuple[int, int]]:
         n += length
 
 
-def _batches(found: Iterator[Conversation | Skipped]) -> Iterator[list[Conversation | Skipped]]:
+def _batches(found: Iterator[OldConversation | Skipped]) -> Iterator[list[OldConversation | Skipped]]:
     while batch := list(islice(found, BATCH)):
         yield batch

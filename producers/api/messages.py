@@ -1,6 +1,6 @@
 """Reading through the HTTP API: where a message stands, and a session's replies.
 
-A key opens the API's own conversations. Those of other platforms are not there for it, whether they exist or not.
+A key opens its own conversations. Those of other keys and other platforms are not there for it, whether they exist or not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from shared.clock import iso
 from shared.errors import Malformed
 from shared.lane_key import conversation_of
 from shared.pipeline import Pipeline
-from shared.platforms.api import NAME
 from shared.reading.trace import reason_word, trace
 from shared.session_key import SessionKey
 
@@ -32,15 +31,16 @@ class ApiReader:
         self._keys = keys
 
     async def get_message(self, request: Request) -> Response:
-        self._keys.check(request)
+        caller = self._keys.check(request, "read")
         id = request.path_params["id"]
         found = await trace(self._pipe, id) if _MESSAGE_ID.fullmatch(id) else None
-        if found is None or found.session_key is None or found.platform != NAME:
+        key = conversation_of(found.session_key) if found is not None and found.session_key is not None else None
+        if found is None or key is None or not caller.owns(SessionKey.parse(key)):
             return JSONResponse({"error": "no such message"}, 404)
         shown = {
             "id": found.id,
             "state": found.state,
-            "session_key": conversation_of(found.session_key),
+            "session_key": key,
             "turn_id": found.turn_id,
             "attempts": found.attempts,
             "reason": reason_word(found.reason),
@@ -50,9 +50,9 @@ class ApiReader:
 
     async def follow(self, request: Request) -> Response:
         """Server-sent events: each reply part of a session, from Last-Event-ID on. The key is percent-encoded in the path."""
-        self._keys.check(request)
+        caller = self._keys.check(request, "read")
         key = SessionKey.parse(request.path_params["key"])
-        if key.platform != NAME:
+        if not caller.owns(key):
             return JSONResponse({"error": "no such session"}, 404)
         last = request.headers.get("last-event-id") or "0"
         if not _EVENT_ID.fullmatch(last):

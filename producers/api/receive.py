@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from producers import message_body
 from producers.api import openapi
-from producers.api.keys import ApiKeys
+from producers.api.chat.completions import Completions
+from producers.api.chat.form import with_errors_in_form
+from producers.api.chat.models import Models
+from producers.api.cors import Cors
+from producers.api.deliveries import ApiDeliveries
+from producers.api.keys import ApiKeys, Caller
 from producers.api.messages import ApiReader
-from producers.api.normalise import normalise
 from producers.heard import Event, parse_json
-from producers.message_body import event_id_of
 from producers.receiving import Receiver, Reception
+from producers.server.http import answering
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
 from shared.door import Acceptance
@@ -28,14 +34,25 @@ def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:
     settings = pipe.settings.block(ApiSettings)
     if settings.enabled is False:
         return
-    keys = ApiKeys(settings.keys)
-    reader = ApiReader(pipe, keys)
-    yield PlatformRoute("/v1/messages", Reception(pipe, ApiReceiver(keys)).receive, operation=openapi.POST_MESSAGE)
-    yield PlatformRoute("/v1/messages/{id}", reader.get_message, "GET", openapi.GET_MESSAGE)
-    yield PlatformRoute("/v1/sessions/{key:path}/events", reader.follow, "GET", openapi.FOLLOW)
+    keys = ApiKeys(settings)
+    cors, reader, models = Cors(settings.cors_origins), ApiReader(pipe, keys), Models(pipe.settings, keys)
+    completions, receive = Completions(pipe, keys, models), Reception(pipe, ApiReceiver(keys)).receive
+    offered = (
+        PlatformRoute("/v1/messages", receive, operation=openapi.POST_MESSAGE),
+        PlatformRoute("/v1/deliveries", ApiDeliveries(pipe, keys).deliver, operation=openapi.POST_DELIVERY),
+        PlatformRoute("/v1/messages/{id}", reader.get_message, "GET", openapi.GET_MESSAGE),
+        PlatformRoute("/v1/sessions/{key:path}/events", reader.follow, "GET", openapi.FOLLOW),
+        PlatformRoute("/v1/chat/completions", with_errors_in_form(completions.create), operation=openapi.COMPLETE),
+        PlatformRoute("/v1/models", with_errors_in_form(models.list), "GET", openapi.LIST_MODELS),
+        PlatformRoute("/v1/models/{id}", with_errors_in_form(models.get), "GET", openapi.GET_MODEL),
+    )
+    for route in offered:
+        yield replace(route, endpoint=cors.around(answering(route.endpoint)))
+        if cors.on:
+            yield PlatformRoute(route.path, cors.around(cors.preflight), "OPTIONS", openapi.PREFLIGHT)
 
 
-class ApiReceiver(Receiver[None]):
+class ApiReceiver(Receiver[Caller]):
     """202 once the message is kept, 200 when it was before."""
 
     name = NAME
@@ -45,15 +62,18 @@ class ApiReceiver(Receiver[None]):
     def __init__(self, keys: ApiKeys) -> None:
         self._keys = keys
 
-    def check_head(self, request: Request) -> None:
-        self._keys.check(request)
+    def check_head(self, request: Request) -> Caller:
+        return self._keys.check(request, "messages")
 
-    async def parse(self, head: None, body: bytes) -> Sequence[Event]:
+    def sender(self, head: Caller, body: bytes) -> str:
+        return head.sender
+
+    async def parse(self, head: Caller, body: bytes) -> Sequence[Event]:
         fields = parse_json(body)
-        return (Event(event_id_of(fields) or f"evt_{uuid4().hex}", fields),)
+        return (Event(message_body.event_id_of(fields) or f"evt_{uuid4().hex}", fields, account=head.name),)
 
     def normalise(self, event: Event, received_at: int) -> Inbound:
-        return normalise(event, received_at)
+        return message_body.normalise(event.fields, NAME, event.ref, received_at, event.account)
 
     def answer(self, settled: Sequence[Settled]) -> Response:
         [acceptance] = settled

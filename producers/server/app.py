@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from producers.server import http
 from producers.server.openapi import OPERATIONS, describe
@@ -26,7 +26,22 @@ LOOK_SECONDS = 8.0  # how long a store may take before a health route goes on wi
 
 
 def build_app(pipe: Pipeline) -> Starlette:
-    """Routes for what the settings configure: a receiver without its secret is not there at all."""
+    """The app with its routes."""
+    handlers: dict[Any, Any] = {HTTPException: _no_route}
+    app = Starlette(exception_handlers=handlers, lifespan=_no_lifespan)
+    app.state.stopping = asyncio.Event()  # set when open streams should end
+    app.state.antechamber = Antechamber()
+    mount(app, pipe)
+    return app
+
+
+def mount(app: Starlette, pipe: Pipeline) -> None:
+    """Routes for what the settings configure, instead of those that are there: a receiver without its secret is not there
+    at all. Requests that were begun end with the settings that they began with."""
+    app.router.routes = list[BaseRoute](_routes(pipe))
+
+
+def _routes(pipe: Pipeline) -> list[Route]:
     health, ours = Health(pipe), platform_routes(pipe)
     described = [route for route in ours if route.operation is not None]
     routes = [
@@ -44,14 +59,12 @@ def build_app(pipe: Pipeline) -> Starlette:
     routes.append(_route("/openapi.json", openapi))
     routes.append(_route("/", _front_page(routes)))
     routes += (_route(route.path, route.endpoint, route.method) for route in ours if route.operation is None)
-    handlers: dict[Any, Any] = {HTTPException: _no_route}
-    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=_no_lifespan)
-    app.state.stopping = asyncio.Event()  # set when open streams should end
-    app.state.antechamber = Antechamber()
-    return app
+    return routes
 
 
 class Health:
+    """The routes /health/live and /health/ready. Both answer while stores are away."""
+
     def __init__(self, pipe: Pipeline) -> None:
         self._pipe = pipe
 

@@ -23,10 +23,10 @@ class Resting:
 
     def __init__(self, in_all: int | None = None) -> None:
         self._in_all = in_all if in_all is not None else _room()
-        self._all: dict[Connection, None] = {}
-        self._of: dict[str, dict[Connection, None]] = {}
+        self._all: dict[HttpConnection, None] = {}
+        self._of: dict[str, dict[HttpConnection, None]] = {}
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: HttpConnection) -> None:
         """It rests from now on; one that has for longer may have to go."""
         here = self._of.setdefault(connection.address, {})
         here[connection] = self._all[connection] = None
@@ -35,7 +35,7 @@ class Resting:
         elif len(self._all) > self._in_all:
             next(iter(self._all)).dismiss("too many connections")
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: HttpConnection) -> None:
         self._all.pop(connection, None)
         here = self._of.get(connection.address)
         if here is not None:
@@ -44,7 +44,9 @@ class Resting:
                 del self._of[connection.address]
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
+    """One connection, cut off when its head is too long or too slow, or when it rests for too long."""
+
     def __init__(self, resting: Resting, **options: Any) -> None:
         super().__init__(**options)
         self._resting = resting

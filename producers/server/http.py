@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 
 import redis
@@ -11,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from producers.server.unverified import Antechamber, Crowded, Guest, Pushing
 from shared import log, metrics
-from shared.errors import AlreadyDone, Denied, MailboxFull, Malformed, PipelineError, Unavailable
+from shared.errors import AlreadyDone, Denied, MailboxFull, Malformed, OutOfScope, PipelineError, TooMany, Unavailable
 from shared.settings import Settings
 
 RETRY_AFTER_SECONDS = 5
@@ -37,6 +38,7 @@ class Broken(PipelineError):
 
 _ANSWERS: dict[type[Exception], tuple[int, str]] = {
     Denied: (401, "not authorised"),
+    OutOfScope: (403, "this key may not be used for that"),
     Malformed: (422, ""),
     TooLarge: (413, "too large"),
     TooSlow: (408, "too slow"),
@@ -44,6 +46,7 @@ _ANSWERS: dict[type[Exception], tuple[int, str]] = {
     Pushing: (429, "too many unfinished requests"),
     Crowded: (503, "temporarily unavailable"),
     MailboxFull: (429, "too many messages are waiting in this chat"),
+    TooMany: (429, "over quota"),
     Unavailable: (503, "temporarily unavailable"),
     redis.RedisError: (503, "temporarily unavailable"),
     AlreadyDone: (503, "being accepted just now"),  # by another receiver, in another chat: a repetition finds it there
@@ -57,7 +60,7 @@ def answering(endpoint: Endpoint) -> Endpoint:
         try:
             return await endpoint(request)
         except Exception as error:
-            return await _refuse(request, error)
+            return await refuse(request, error)
 
     return answer
 
@@ -112,7 +115,7 @@ def refusal(request: Request, status: int, text: str, reason: str, **about: str)
     return JSONResponse({"error": text}, status, headers)
 
 
-async def _refuse(request: Request, error: Exception) -> Response:
+async def refuse(request: Request, error: Exception) -> Response:
     """Never a stack trace, never a secret; an error that nobody expected is told to the log alone."""
     reason = type(error).__name__.lower()
     status, text = next((a for kind, a in _ANSWERS.items() if isinstance(error, kind)), (500, "internal error"))
@@ -122,6 +125,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
         response: Response = JSONResponse({"error": text}, status)
     else:
         response = refusal(request, status, text or str(error), reason, detail=str(error)[:200])
+    if isinstance(error, TooMany):
+        response.headers["retry-after"] = str(math.ceil(error.retry_after.total_seconds()))
     if isinstance(error, TooSlow | Pushing | Crowded) or not await _heard_out(request):
         response.headers["connection"] = "close"
     return response

@@ -59,12 +59,15 @@ def operation(summary: str, answers: Schema, **rest: Any) -> Schema:
 _MEANINGS = {
     400: "The body was not complete.",
     401: "Not signed for us, or no key.",
+    403: "The key may not be used for that.",
     404: "No such message, or no such path.",
     408: "The body came too slowly.",
     413: "The body is too large.",
     422: "Cannot be understood; the text says which field.",
     429: "Too many messages wait in this chat, or too many unfinished requests of this address: see Retry-After.",
+    500: "The message could not be answered.",
     503: "A store is away: see Retry-After.",
+    504: "No answer came in time.",
 }
 # An id may be written as a number; null and the empty text are as good as nothing. Its limit is 256 bytes of UTF-8.
 _ID: Schema = {"type": ["string", "integer", "null"], "maxLength": 256, "pattern": "^[^\\u0000]*$"}
@@ -72,7 +75,12 @@ _NEEDED_ID: Schema = {"type": ["string", "integer"], "minLength": 1, "maxLength"
 _NAME: Schema = {"type": ["string", "null"], "maxLength": NAME_LIMIT}
 _MEDIA: Schema = object_(
     {
-        "url": {"type": "string", "pattern": "^https?://", "maxLength": 4096, "description": "Never fetched."},
+        "url": {
+            "type": "string",
+            "pattern": "^https?://",
+            "maxLength": 4096,
+            "description": "Public; fetched before the turn.",
+        },
         "type": _NAME,
         "name": _NAME,
     },

@@ -14,21 +14,23 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from producers.server.app import build_app
+from producers.reloading import RunningProducer
+from producers.server.app import build_app, mount
 from producers.server.bind import bind
-from producers.server.connection import Connection, Resting
+from producers.server.connection import HttpConnection, Resting
 from shared import log
 from shared.interpreter import share_with_threads
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from shared.store.database.schema import require_schema
 
+PROCESS = "receive"  # as the log calls it
 DRAIN_SECONDS = 10
 
 
 def receive(config: Settings, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; calls `ready` with the URL once requests are answered."""
-    log.setup_for(config, "receive")
+    log.setup_for(config, PROCESS)
     share_with_threads()
     listening = bind(host, port)
     uvloop.run(_serve(config, listening, ready))
@@ -49,7 +51,7 @@ class _Server(uvicorn.Server):
 
 def server_config(app: Any, config: Settings) -> uvicorn.Config:
     """How the app is served: connections of ours, no websockets, and addresses as the proxies that we trust give them."""
-    http: Any = partial(Connection, Resting())
+    http: Any = partial(HttpConnection, Resting())
     return uvicorn.Config(
         app,
         http=http,
@@ -71,8 +73,10 @@ async def _serve(config: Settings, listening: socket.socket, ready: Callable[[st
         await require_schema(pipe.store.database)
         app = build_app(pipe)
         server = _Server(server_config(app, config))
+        stop = partial(server.stop, app.state.stopping)
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, server.stop, app.state.stopping)
-        gc.freeze()  # what is there now stays: looking through all of it again and again would hold up requests
-        ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        await server.serve(sockets=[listening])
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+        async with RunningProducer(pipe, PROCESS, partial(mount, app)).listening(stop):
+            gc.freeze()  # what is there now stays: looking through all of it again and again would hold up requests
+            ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+            await server.serve(sockets=[listening])

@@ -57,6 +57,8 @@ class Polling(Updates, Connection):
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
+        if self.is_introduced:
+            await self._api.me()  # so that nobody believes in a connection to a Telegram that is still away
         await self.introduce(self._api)
         yield
 

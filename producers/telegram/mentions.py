@@ -11,7 +11,7 @@ from shared.value import value
 
 
 @value
-class Said:
+class AddressedText:
     """A text without its address: `@bot hello` is "hello", `/new@bot` is "/new"."""
 
     text: str
@@ -20,7 +20,7 @@ class Said:
 
 
 @value
-class _Span:
+class _Entity:
     kind: str
     start: int
     end: int
@@ -30,7 +30,7 @@ class _Span:
 
 def addressed(
     text: str, entities: list[dict[str, Any]], bot_id: str, username: str, *, is_direct: bool = False
-) -> Said:
+) -> AddressedText:
     """Only entities count: a text that merely looks like a mention, in code or as part of an address, is none."""
     units = text.encode("utf-16-le", "surrogatepass")
     spans = [_span(entity, units) for entity in entities]
@@ -38,19 +38,19 @@ def addressed(
     mentioned = any(_names(span, bot_id, ours) for span in spans)
     first = next((span for span in spans if span.start == 0 and span.kind in ("mention", "bot_command")), None)
     if first is None:
-        return Said(storable(text), mentioned)
+        return AddressedText(storable(text), mentioned)
     rest = units[2 * first.end :].decode("utf-16-le", "replace")
     if first.kind == "bot_command":
         command, at, to = first.word.partition("@")
         if at and f"@{to}".casefold() != ours and not is_direct:
-            return Said(storable(text), other_bot=True)
-        return Said(storable(command + rest), mentioned)
+            return AddressedText(storable(text), other_bot=True)
+        return AddressedText(storable(command + rest), mentioned)
     if first.word.casefold() == ours and (remaining := rest.lstrip(" ,:\n")):
-        return Said(storable(remaining), mentioned)
-    return Said(storable(text), mentioned)
+        return AddressedText(storable(remaining), mentioned)
+    return AddressedText(storable(text), mentioned)
 
 
-def _names(span: _Span, bot_id: str, ours: str) -> bool:
+def _names(span: _Entity, bot_id: str, ours: str) -> bool:
     if span.kind == "mention":
         return span.word.casefold() == ours
     if span.kind == "bot_command":
@@ -58,10 +58,10 @@ def _names(span: _Span, bot_id: str, ours: str) -> bool:
     return span.kind == "text_mention" and span.user == bot_id
 
 
-def _span(entity: dict[str, Any], units: bytes) -> _Span:
+def _span(entity: dict[str, Any], units: bytes) -> _Entity:
     start, length = number(entity, "offset"), number(entity, "length")
     if start < 0 or length < 0:
         raise Malformed("an entity lies outside its text")
     word = units[2 * start : 2 * (start + length)].decode("utf-16-le", "replace")
     user = str(object_(entity, "user").get("id")) if entity.get("type") == "text_mention" else None
-    return _Span(str(entity.get("type")), start, start + length, word, user)
+    return _Entity(str(entity.get("type")), start, start + length, word, user)

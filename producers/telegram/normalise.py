@@ -7,7 +7,7 @@ from typing import Any
 from producers.fields import flag, items, name, number, object_, text
 from producers.heard import Heard, Ignored, Moved
 from producers.telegram.attachments import attachments
-from producers.telegram.mentions import Said, addressed
+from producers.telegram.mentions import AddressedText, addressed
 from shared.codec import message_id, storable
 from shared.errors import Malformed
 from shared.messages import Inbound, Source
@@ -18,7 +18,7 @@ _CHAT_TYPES = {"private": "dm", "group": "group", "supergroup": "group", "channe
 
 
 @value
-class Bot:
+class TelegramMe:
     """Who we are there. The account is empty while there is one bot."""
 
     id: str
@@ -26,7 +26,7 @@ class Bot:
     account: str = ""
 
 
-def normalise(update: dict[str, Any], bot: Bot, received_at: int) -> Heard:
+def normalise(update: dict[str, Any], bot: TelegramMe, received_at: int) -> Heard:
     """What an update is to us. Malformed where something we read is of the wrong kind; fields we do not know are no matter."""
     number(update, "update_id")
     message = next((object_(update, kind) for kind in UPDATE_KINDS if update.get(kind) is not None), None)
@@ -101,11 +101,11 @@ def _sender(message: dict[str, Any], chat_type: str) -> dict[str, Any] | None:
     return object_(message, "chat") if chat_type == "channel" else None
 
 
-def _said(message: dict[str, Any], bot: Bot, *, is_direct: bool) -> Said:
+def _said(message: dict[str, Any], bot: TelegramMe, *, is_direct: bool) -> AddressedText:
     for words, entities in (("text", "entities"), ("caption", "caption_entities")):
         if said := text(message, words):
             return addressed(said, items(message, entities), bot.id, bot.username, is_direct=is_direct)
-    return Said("")
+    return AddressedText("")
 
 
 def _thread(message: dict[str, Any]) -> str | None:
@@ -134,11 +134,11 @@ def _topic(message: dict[str, Any]) -> str | None:
         return None
 
 
-def _answers(reply: dict[str, Any] | None, bot: Bot) -> bool:
+def _answers(reply: dict[str, Any] | None, bot: TelegramMe) -> bool:
     return reply is not None and reply.get("from") is not None and str(object_(reply, "from").get("id")) == bot.id
 
 
-def _earlier(message: dict[str, Any], reply: dict[str, Any] | None, bot: Bot) -> str | None:
+def _earlier(message: dict[str, Any], reply: dict[str, Any] | None, bot: TelegramMe) -> str | None:
     """What others said that this message answers: no conversation with the bot has it. What was quoted of it, if it was."""
     if reply is None or _answers(reply, bot):
         return None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Iterator, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from producers.heard import Event, parse_json
-from producers.receiving import Receiver, Reception
+from producers.receiving import Receiver, Reception, only_header, require_equal
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
 from producers.telegram.updates import Updates
@@ -44,11 +43,7 @@ class TelegramReceiver(Updates, Receiver[None]):
         self._secrets = [secret.get_secret_value().encode() for secret in settings.webhook_secret]
 
     def check_head(self, request: Request) -> None:
-        given = request.headers.getlist(HEADER)
-        token = given[0].encode("latin-1") if len(given) == 1 else b""
-        matches = [hmac.compare_digest(token, secret) for secret in self._secrets]
-        if not any(matches):
-            raise Denied("secret token")
+        require_equal("secret token", only_header(request, HEADER), self._secrets)
 
     async def parse(self, head: None, body: bytes) -> Sequence[Event]:
         update = parse_json(body)

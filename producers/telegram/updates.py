@@ -6,7 +6,7 @@ from typing import Any
 
 from producers.heard import Event, Heard
 from producers.settling import Understanding
-from producers.telegram.normalise import Bot, chat_of, normalise
+from producers.telegram.normalise import TelegramMe, chat_of, normalise
 from shared.clock import now_ms
 from shared.codec import message_id
 from shared.errors import Malformed
@@ -28,7 +28,7 @@ class Updates(Understanding):
     def __init__(self, account: str, journal: Journal) -> None:
         self._account = account
         self._journal = journal
-        self._me: Bot | None = None
+        self._me: TelegramMe | None = None
 
     @property
     def is_introduced(self) -> bool:
@@ -38,7 +38,7 @@ class Updates(Understanding):
         """Ask Telegram who we are. The answer stays the same, so one asks once."""
         if self._me is None:
             id, username = await api.me()
-            self._me = Bot(id, username, self._account)
+            self._me = TelegramMe(id, username, self._account)
 
     def event(self, update: dict[str, Any]) -> Event:
         return Event(str(update.get("update_id")), update, chat_of(update))

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from producers import message_body
 from producers.heard import Event, parse_json
-from producers.receiving import Receiver, Reception, only_header
+from producers.receiving import Receiver, Reception, only_header, secret_name
 from producers.server.route import PlatformRoute
 from producers.settling import Recorded, Settled
-from producers.webhook.normalise import normalise
 from producers.webhook.openapi import RECEIVE
 from shared import signing
 from shared.door import Acceptance
@@ -30,7 +30,7 @@ def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:
 
 
 @value
-class Signed:
+class WebhookSigned:
     """What a request says was signed, and how."""
 
     id: str
@@ -38,7 +38,7 @@ class Signed:
     signatures: str
 
 
-class WebhookReceiver(Receiver[Signed]):
+class WebhookReceiver(Receiver[WebhookSigned]):
     """Any of the secrets verifies a request, so that a sender can rotate its own."""
 
     name = NAME
@@ -47,24 +47,28 @@ class WebhookReceiver(Receiver[Signed]):
     def __init__(self, keys: Sequence[bytes]) -> None:
         self._keys = keys
 
-    def check_head(self, request: Request) -> Signed:
+    def check_head(self, request: Request) -> WebhookSigned:
         id, timestamp = only_header(request, "webhook-id"), only_header(request, "webhook-timestamp")
         signatures = only_header(request, "webhook-signature")
         signing.check_head(id, timestamp)
         signing.check_form(signatures)
-        return Signed(id, timestamp, signatures)
+        return WebhookSigned(id, timestamp, signatures)
 
-    def check_body(self, head: Signed, body: bytes) -> None:
+    def check_body(self, head: WebhookSigned, body: bytes) -> None:
         signing.verify(self._keys, head.id, head.timestamp, head.signatures, body)
 
-    async def parse(self, head: Signed, body: bytes) -> Sequence[Event]:
+    def sender(self, head: WebhookSigned, body: bytes) -> str:
+        return secret_name(signing.verifier(self._keys, head.id, head.timestamp, head.signatures, body))
+
+    async def parse(self, head: WebhookSigned, body: bytes) -> Sequence[Event]:
         try:
             return (Event(head.id, parse_json(body), raw=body),)
         except Malformed as error:
             return (Event(head.id, {}, raw=body, broken=str(error)),)
 
     def normalise(self, event: Event, received_at: int) -> Inbound:
-        return normalise(event, received_at)
+        event_id = message_body.event_id_of(event.fields) or event.ref  # the latter is the `webhook-id` header
+        return message_body.normalise(event.fields, NAME, event_id, received_at)
 
     def answer(self, settled: Sequence[Settled]) -> Response:
         [outcome] = settled

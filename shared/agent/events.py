@@ -9,8 +9,12 @@
 | `Row` | one finished row of the transcript | yes, in the order of the events |
 | `Took` | mail from `turn.inbox` that a request showed to the model | it ends as merged with this turn |
 | `Spent` | the usage of a request that no row carries: one that failed, or was cut short | yes, also if the turn is cut short |
-| `Ask` | a question to a person: the turn ends here, and another takes it up with the answer | yes |
+| `Ask` | a question to a person. The turn ends with one or several of them, and the answer takes it up | yes |
 | `Done` | the turn is over, and the chat is told the replies | yes |
+
+A turn is cut short when its user stops it. One that fails or is late is tried again, and keeps its steps (`Turn.steps`) only.
+Of a turn that asks, only the steps and the questions are kept: rows that are no steps come again, or are lost.
+`Took` is refused with an error as yet: see workers/agents/heard.py.
 
 An agent that yields no `Row` has the text of its replies kept as its rows, so for a plain answer one `Done` is enough.
 """
@@ -36,16 +40,22 @@ class Call:
 
 @value
 class Delta:
+    """More text of the answer. Shown while it is written; kept only as the partial text of a stopped turn."""
+
     text: str
 
 
 @value
 class Thought:
+    """More of the model's reasoning. Shown where a place shows reasoning; not kept by itself."""
+
     text: str
 
 
 @value
 class Began:
+    """A tool call has begun. Without `Ended` it counts as interrupted."""
+
     call: Call
 
 
@@ -60,29 +70,39 @@ class Ended:
 
 @value
 class Notice:
+    """Something that people should read and the model should not: said in the chat before the replies."""
+
     text: str
 
 
 @value
 class Row:
+    """A row of the transcript that is final. It is kept, also if the turn is stopped after it."""
+
     entry: Entry
 
 
 @value
 class Took:
+    """Mail from the inbox that a request has shown to the model. It ends with this turn as merged."""
+
     inbound_ids: tuple[str, ...]
 
 
 @value
 class Spent:
-    """`usage` has the form of a row's `usage` mark: see workers/agents/llm. Put it here or on a row, not in both places."""
+    """`usage` has the form of a row's `usage` mark: see workers/agents/llm.py. Put it here or on a row, not in both places."""
 
     usage: Mapping[str, Any]
 
 
 @value
 class Ask:
-    """A question that ends the turn. `id` finds its answer in `Turn.answers`; `call` is the tool call that waits for it."""
+    """A question that ends the turn. `id` finds its answer in `Turn.answers`; `call` is the tool call that waits for it.
+
+    With a call and choices it is an approval, answered by yes or no. With choices alone it is answered by one of them, and
+    without choices by any words. Without `expires` it waits for ever.
+    """
 
     id: str
     text: str

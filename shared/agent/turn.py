@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from shared.agent.events import Ask
+from shared.agent.files import Files, NoFiles
 from shared.agent.inbox import EmptyInbox, Inbox
 from shared.agent.steps import Steps, UnrecordedSteps
 from shared.messages import Entry, Inbound, Reply
@@ -46,6 +48,7 @@ class Turn:
     attempt: int = 1
     context: str = ""  # where the agent runs, for agents that want it: see workers/side/context.py
     model: str = ""  # the model that this conversation was switched to; empty: the agent's own
+    instructions: str = ""  # what the sender wants the agent told beside its own system prompt, in this turn only
     notes: tuple[str, ...] = ()  # what the model is told beside the mail, in this turn only
     memory: tuple[str, ...] = ()  # what is known from conversations before this one
     sender_key: str = (
@@ -54,10 +57,11 @@ class Turn:
     speaker: Speaker = Speaker()
     run: str = ""  # the same on every attempt at the same work
     deadline: float = math.inf  # by time.monotonic(): the turn is cut short then
-    rows: tuple[Entry, ...] = ()  # what earlier attempts finished, in order. Always empty yet: nothing records them
-    answers: Mapping[str, Said] = field(default_factory=dict)  # by Ask.id. Always empty yet: no agent may ask
+    rows: tuple[Entry, ...] = ()  # what earlier attempts finished, in order: the rows of `steps`
+    answers: Mapping[str, Said] = field(default_factory=dict)  # what people said to the questions of `rows`, by Ask.id
     steps: Steps = field(default_factory=UnrecordedSteps, compare=False, repr=False)
     inbox: Inbox = field(default_factory=EmptyInbox, compare=False, repr=False)
+    files: Files = field(default_factory=NoFiles, compare=False, repr=False)  # reads what `mail` and `history` refer to
 
 
 @value
@@ -67,3 +71,4 @@ class Result:
     entries: tuple[Entry, ...] = ()
     replies: tuple[Reply, ...] = ()
     spent: tuple[Mapping[str, Any], ...] = ()  # usage that none of the rows carries
+    asks: tuple[Ask, ...] = ()  # the turn ends with these questions instead, and no replies

@@ -1,6 +1,11 @@
-"""Turns and events as JSON: for the process that runs a turn apart. Both sides have the same version.
+"""Turns and events as JSON records, for agents in another process.
 
-An event is an object with one field, named after its kind: {"delta": "Hel"}, {"row": {…}}, {"done": [{"text": "Hello"}]}.
+| record | form |
+|---|---|
+| a turn | `{"v":1,"turn":{…}}`, with `"seconds"` beside `turn` where the reader is told how long it may take |
+| an event | `{"v":1,"<kind>":…}`, named after its class: `{"v":1,"delta":"Hel"}`, `{"v":1,"done":[{"text":"Hello"}]}` |
+
+Fields that only a later version knows are ignored, at every depth. An event without `v` is of version 1.
 """
 
 from __future__ import annotations
@@ -27,59 +32,54 @@ from shared.agent.events import (
     Thought,
     Took,
 )
-from shared.agent.turn import Result, Said, Speaker, Turn
-from shared.codec import decode_address, decode_media, decode_source, encode_json
+from shared.agent.files import files_in
+from shared.agent.steps import UnrecordedSteps
+from shared.agent.turn import Said, Speaker, Turn
+from shared.codec import check_fields, decode_address, decode_media, decode_source, encode_json, from_fields
 from shared.errors import Malformed
 from shared.messages import Entry, Inbound, Reply
 
-_LOCAL = ("steps", "inbox")  # they act: whoever reads the turn gets its own
+TURN_VERSION, EVENT_VERSION = 1, 1
+_LOCAL = ("steps", "inbox", "files")  # they act: whoever reads the turn gets its own
 _CARRIED = tuple(field.name for field in fields(Turn) if field.name not in _LOCAL)
 
 
-def encode_turn(turn: Turn) -> bytes:
-    """The turn without its steps and its inbox. Malformed where something in it has no form in JSON."""
+def encode_turn(turn: Turn, seconds: float | None = None) -> bytes:
+    """The turn without its steps and its inbox, and with the place of its files. Malformed where something in it has no form
+    in JSON.
+
+    `seconds` is the time that is left for it, for readers that have another clock.
+    """
     speaker = turn.speaker
-    return encode_json(
-        {
-            **{name: getattr(turn, name) for name in _CARRIED},
-            "history": tuple(turn.history),
-            "speaker": {
-                "owner": speaker.owner,
-                "rights": sorted(speaker.rights),
-                "credentials": speaker.credentials,
-                "shown_as": speaker.shown_as,
-            },
-            "deadline": turn.deadline if math.isfinite(turn.deadline) else None,
-        }
-    )
+    content = {
+        **{name: getattr(turn, name) for name in _CARRIED},
+        "history": tuple(turn.history),
+        "speaker": {
+            "owner": speaker.owner,
+            "rights": sorted(speaker.rights),
+            "credentials": speaker.credentials,
+            "shown_as": speaker.shown_as,
+        },
+        "deadline": turn.deadline if math.isfinite(turn.deadline) else None,
+        "file_directory": turn.files.directory,  # only for processes of this machine
+    }
+    left = {} if seconds is None else {"seconds": seconds}
+    return encode_json({"v": TURN_VERSION, **left, "turn": content})
 
 
 def decode_turn(data: bytes) -> Turn:
-    """The turn that a process of the same version encoded. Its steps are not recorded, and its inbox is empty."""
-    record = orjson.loads(data)
-    speaker, deadline = record["speaker"], record["deadline"]
-    return Turn(
-        **{
-            **record,
-            "mail": tuple(map(_inbound, record["mail"])),
-            "history": tuple(Entry(**row) for row in record["history"]),
-            "rows": tuple(Entry(**row) for row in record["rows"]),
-            "notes": tuple(record["notes"]),
-            "memory": tuple(record["memory"]),
-            "answers": {id: Said(**said) for id, said in record["answers"].items()},
-            "speaker": Speaker(
-                speaker["owner"],
-                frozenset(speaker["rights"]),
-                tuple(speaker["credentials"]),
-                speaker["shown_as"],
-            ),
-            "deadline": math.inf if deadline is None else deadline,
-        }
-    )
+    """The turn in a record; Malformed for anything else and for versions from the future. Its steps are not recorded: whoever
+    runs it gives it others. Its inbox is empty. Its deadline and its files are those of the machine that encoded it."""
+    try:
+        record = orjson.loads(data)
+        _check_version(record["v"], TURN_VERSION)
+        return _turn(record["turn"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise Malformed(f"not a turn: {error!s:.80}") from None
 
 
 def encode_event(event: Event) -> bytes:
-    """The event. Malformed where something in it has no form in JSON."""
+    """The event. Malformed where it is none, or where something in it has no form in JSON."""
     match event:
         case Delta(text) | Thought(text) | Notice(text):
             content: Any = text
@@ -98,52 +98,95 @@ def encode_event(event: Event) -> bytes:
         case Ask(id, text, choices, expires, open_call):
             seconds = expires.total_seconds() if expires is not None else None
             content = {"id": id, "text": text, "choices": choices, "expires_s": seconds, "call": open_call}
-    return encode_json({_KINDS[type(event)]: content})
+        case _:
+            raise Malformed(f"{type(event).__name__} is no event")
+    return encode_json({"v": EVENT_VERSION, _KINDS[type(event)]: content})
 
 
 def decode_event(record: Any) -> Event:
-    """The event in a parsed record; Malformed, with the reason, for anything else."""
-    if not isinstance(record, Mapping) or len(record) != 1:
-        raise Malformed("an event is an object with one field, named after its kind")
-    [(kind, content)] = record.items()
-    decode = _DECODERS.get(kind)
-    if decode is None:
-        raise Malformed(f"there is no event {kind!r:.40}")
+    """The event in a parsed record; Malformed, with the reason, for anything else and for versions from the future."""
+    if not isinstance(record, Mapping):
+        raise Malformed("an event is an object")
+    _check_version(record.get("v", 1), EVENT_VERSION)
+    kinds = _DECODERS.keys() & record.keys()
+    if len(kinds) != 1:
+        raise Malformed(f"an event has one kind, and not {sorted(map(str, record))!s:.80}")
+    [kind] = kinds
     try:
-        return decode(content)
+        return _DECODERS[kind](record[kind])
     except (KeyError, TypeError, AttributeError) as error:
         raise Malformed(f"the event {kind} lacks something, or has something else: {error!s:.80}") from None
 
 
-def encode_result(result: Result) -> bytes:
-    return encode_json({"result": result})
+def _check_version(version: Any, known: int) -> None:
+    if type(version) is not int or version != known:
+        raise Malformed(f"wire version {version!r:.20} is not known")
 
 
-def decode_result(fields: Mapping[str, Any]) -> Result:
-    """The result that a process of the same version encoded."""
-    return Result(tuple(Entry(**entry) for entry in fields["entries"]), _replies(fields["replies"]))
+def _turn(content: Mapping[str, Any]) -> Turn:
+    speaker, deadline = content["speaker"], content["deadline"]
+    known = {
+        **content,
+        "mail": tuple(map(_inbound, content["mail"])),
+        "history": tuple(map(_entry, content["history"])),
+        "rows": tuple(map(_entry, content["rows"])),
+        "notes": tuple(content["notes"]),
+        "memory": tuple(content["memory"]),
+        "answers": {id: from_fields(Said, said) for id, said in content["answers"].items()},
+        "speaker": Speaker(
+            speaker["owner"],
+            frozenset(speaker["rights"]),
+            tuple(speaker["credentials"]),
+            speaker["shown_as"],
+        ),
+        "deadline": math.inf if deadline is None else deadline,
+        "steps": UnrecordedSteps(content["run"]),
+        "files": files_in(content.get("file_directory")),
+    }
+    return from_fields(Turn, known)
 
 
-def _inbound(fields: Mapping[str, Any]) -> Inbound:
-    source, media = decode_source(fields["source"]), decode_media(fields["media"])
-    return Inbound(**{**fields, "source": source, "media": media})
+def _inbound(content: Mapping[str, Any]) -> Inbound:
+    source, media = decode_source(content["source"]), decode_media(content["media"])
+    return from_fields(Inbound, {**content, "source": source, "media": media})
+
+
+def _entry(content: Any) -> Entry:
+    entry = from_fields(Entry, content)
+    check_fields(entry, "row", {"role": (str,), "text": (str,), "data": (dict,)})
+    return entry
+
+
+def _call(content: Any) -> Call:
+    call = from_fields(Call, content)
+    check_fields(call, "call", {"id": (str,), "name": (str,), "arguments": (str,)})
+    return call
+
+
+def _text(content: Any) -> str:
+    if not isinstance(content, str):
+        raise TypeError(f"{type(content).__name__} is no text")
+    return content
 
 
 def _ask(content: Mapping[str, Any]) -> Ask:
     seconds, call = content.get("expires_s"), content.get("call")
     return Ask(
-        content["id"],
-        content["text"],
-        tuple(content.get("choices") or ()),
+        _text(content["id"]),
+        _text(content["text"]),
+        tuple(map(_text, content.get("choices") or ())),
         timedelta(seconds=seconds) if seconds is not None else None,
-        Call(**call) if call is not None else None,
+        _call(call) if call is not None else None,
     )
 
 
 def _replies(content: Any) -> tuple[Reply, ...]:
     return tuple(
         Reply(
-            reply["text"], decode_media(reply.get("media") or ()), decode_address(reply.get("to")), reply.get("edits")
+            _text(reply["text"]),
+            decode_media(reply.get("media") or ()),
+            decode_address(reply.get("to")),
+            reply.get("edits"),
         )
         for reply in content
     )
@@ -153,13 +196,13 @@ _KINDS: dict[type[Event], str] = {
     kind: kind.__name__.lower() for kind in (Delta, Thought, Began, Ended, Notice, Row, Took, Spent, Ask, Done)
 }
 _DECODERS: dict[str, Callable[[Any], Event]] = {
-    "delta": Delta,
-    "thought": Thought,
-    "notice": Notice,
-    "began": lambda call: Began(Call(**call)),
-    "ended": lambda content: Ended(Call(**content["call"]), content["ok"], content["text"]),
-    "row": lambda entry: Row(Entry(**entry)),
-    "took": lambda ids: Took(tuple(ids)),
+    "delta": lambda text: Delta(_text(text)),
+    "thought": lambda text: Thought(_text(text)),
+    "notice": lambda text: Notice(_text(text)),
+    "began": lambda call: Began(_call(call)),
+    "ended": lambda content: Ended(_call(content["call"]), bool(content["ok"]), _text(content["text"])),
+    "row": lambda entry: Row(_entry(entry)),
+    "took": lambda ids: Took(tuple(map(_text, ids))),
     "spent": lambda usage: Spent(dict(usage)),
     "ask": _ask,
     "done": lambda content: Done(_replies(content)),

@@ -8,7 +8,7 @@ from shared.context.history import CONSOLIDATED_ROWS
 from shared.context.legal import last_user
 from shared.context.marks import COMMAND, SENDER, USAGE, is_proactive, is_user
 from shared.context.replay import shown
-from shared.context.shared_thread import Said, Sender, render_all
+from shared.context.shared_thread import NamedSender, SaidInThread, render_all
 from shared.context.tokens import row_tokens
 from shared.messages import Entry
 from shared.value import value
@@ -104,7 +104,7 @@ def transcript(rows: Sequence[Entry]) -> str:
         assert line is not None
         who = row.data.get(SENDER) if row.role == "user" else None
         text = line.text if len(line.text) <= ROW_CHARACTERS else line.text[: ROW_CHARACTERS - 1] + "…"
-        said.append(Said(Sender.of(who or row.role), text))
+        said.append(SaidInThread(NamedSender.of(who or row.role), text))
     return render_all(said)
 
 

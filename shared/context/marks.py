@@ -2,7 +2,7 @@
 
 | key | on | value |
 |---|---|---|
-| `media` | any | list of {url, type, name}: files by reference |
+| `media` | any | list of {url, type, name}: files by reference; `blob:` addresses are files that were kept (shared/blobs) |
 | `sender`, `sender_id` | user | who wrote it: the display name, and the platform's stable id |
 | `earlier` | user | what the chat said before it that was not addressed to the agent |
 | `at` | any | wall clock, ms: when it was said |
@@ -11,6 +11,7 @@
 | `hidden` | any | true: automation's; the model sees it, people do not |
 | `tool_calls` | assistant | list of {id, name, arguments}; arguments are JSON as text |
 | `tool_call_id`, `name` | tool | which call this answers, and the tool's name |
+| `may_have_happened` | tool | true: nobody saw how this call ended, and it was not run again |
 | `reasoning` | assistant | what the model thought before it spoke, as text |
 | `thinking` | assistant | the same as a list of the provider's own blocks, with their signatures; replayed as it is |
 | `blocks` | user, assistant | list of content blocks in the provider's own form, replayed as it is; `text` is what people read of it |
@@ -23,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shared.codec import from_fields
 from shared.messages import Entry, Inbound, Media
 
 MEDIA = "media"
@@ -31,12 +33,14 @@ EARLIER = "earlier"
 AT = "at"
 COMMAND, PROACTIVE, HIDDEN = "command", "proactive", "hidden"
 TOOL_CALLS, TOOL_CALL_ID, NAME = "tool_calls", "tool_call_id", "name"
+MAY_HAVE_HAPPENED = "may_have_happened"
 REASONING, THINKING, BLOCKS = "reasoning", "thinking", "blocks"
 USAGE = "usage"
 SEEDED = "seeded"
+PICTURES = "pictures"  # only in a prompt, never stored: the pictures of a row that the model sees
 
 # what is kept beside the text in a window
-REPLAYED = (PROACTIVE, TOOL_CALLS, TOOL_CALL_ID, NAME, REASONING, THINKING, BLOCKS)
+REPLAYED = (PROACTIVE, TOOL_CALLS, TOOL_CALL_ID, NAME, REASONING, THINKING, BLOCKS, PICTURES)
 
 
 def user_row(inbound: Inbound) -> Entry:
@@ -101,4 +105,8 @@ def is_text_block(block: Any) -> bool:
 def media_of(entry: Entry) -> tuple[Media, ...]:
     """A row's media, whether it was just made or read back from a store."""
     found: Iterable[Any] = entry.data.get(MEDIA) or ()
-    return tuple(item if isinstance(item, Media) else Media(**item) for item in found)
+    return tuple(
+        item if isinstance(item, Media) else from_fields(Media, dict(item))
+        for item in found
+        if isinstance(item, Media) or (isinstance(item, Mapping) and isinstance(item.get("url"), str))
+    )

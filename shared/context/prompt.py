@@ -33,6 +33,7 @@ class Surroundings:
     connected: tuple[str, ...] = ()
     homes: tuple[Home, ...] = ()
     redaction: Redaction | None = None
+    own_tools: tuple[str, ...] = ()  # the families of tools that the agent has of Keyturn
 
 
 def context_prompt(source: Source, key: SessionKey, around: Surroundings) -> str:
@@ -60,7 +61,11 @@ def _lines(source: Source, key: SessionKey, around: Surroundings) -> Iterator[st
     if homes:
         yield "**Home channels:**"
         yield from (f"- {_title(home.platform)}: {_home(home, around)}" for home in homes)
-    yield f"**Delivery:** Your answer {facts.answer_goes}. You cannot send to other chats, and nothing you plan for later runs by itself."
+    sends = "send_message sends to other chats" if "send" in around.own_tools else "You cannot send to other chats"
+    later = "nothing you plan for later runs by itself"
+    if "schedule" in around.own_tools:
+        later = "what you plan for later runs if you give it to schedule_add"
+    yield f"**Delivery:** Your answer {facts.answer_goes}. {sends}, and {later}."
 
 
 def _source(source: Source, around: Surroundings) -> str:

@@ -18,7 +18,7 @@ from shared.session_key import SessionKey
 from shared.value import value
 
 _PREFIX = re.compile(r"[a-z]{1,16}:")
-_PHONE = re.compile(r"(?<![\w.+])\+\d{7,15}(?!\w)|(?<![\w.+])\d{7,20}@(?:s\.whatsapp\.net|c\.us|g\.us|lid)\b")
+_PHONE = re.compile(r"(?<![\w.+])\+\d{7,15}(?!\w)|(?<![\w.+])\d{7,20}@(?:s\.[a-z]{1,20}\.net|c\.us|g\.us|lid)\b")
 _PLATFORM = re.compile(r":([a-z0-9_~-]+)")
 _USERS, _CHATS = ("user", "user_alt"), ("chat", "to")  # fields of log lines that hold a bare id
 
@@ -65,7 +65,7 @@ class Redaction:
         return str(replace(found, chat=self.chat(found.platform, found.chat)))
 
     def text(self, text: str) -> str:
-        """Free text without phone numbers, WhatsApp addresses and the ids in session keys and destinations."""
+        """Free text without phone numbers, addresses made of them and the ids in session keys and destinations."""
         if ":" in text:
             text = KEY_IN_TEXT.sub(lambda found: self._named(found[0]), text)
         return _PHONE.sub(lambda found: f"user_{self._hash(found[0])}", text)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, tzinfo
 
+from shared.blobs.address import SCHEME as BLOB
 from shared.context.labels import inert
 from shared.context.marks import AT, BLOCKS, COMMAND, EARLIER, REASONING, REPLAYED, TOOL_CALLS, media_of, text_block
 from shared.context.shared_thread import after_earlier
@@ -50,7 +51,8 @@ def stamp(at_ms: int, zone: tzinfo) -> str:
 def breadcrumb(media: Media) -> str:
     """What is left of a file in the text. Its name is the sender's, so it is cleaned and cannot close the bracket."""
     kind = _KINDS.get((media.type or "image").partition("/")[0], "file")
-    name = inert(media.name or media.url, 240).replace("[", "(").replace("]", ")")
+    called = media.name or (media.type or kind if media.url.startswith(BLOB) else media.url)
+    name = inert(called, 240).replace("[", "(").replace("]", ")")
     return f"[{kind}: {name}]"
 
 

@@ -20,6 +20,8 @@ Reason = Literal["idle", "daily"]
 
 @value
 class ResetPolicy:
+    """When a conversation begins anew by itself, and who is told. It refuses values that mean nothing."""
+
     mode: Mode = "none"
     at_hour: int = 4
     idle_minutes: int = 1440

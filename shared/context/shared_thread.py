@@ -30,14 +30,14 @@ _RESERVED = str.maketrans({"[": "(", "]": ")", "［": "(", "］": ")", "【": "(
 
 
 @value
-class Sender:
+class NamedSender:
     """Who speaks, as the model is told: a name fit to be shown and, where the platform gave an id, its mark."""
 
     name: str
     mark: str = ""
 
     @classmethod
-    def of(cls, name: str | None, id: str | None = None, key: str = "") -> Sender:
+    def of(cls, name: str | None, id: str | None = None, key: str = "") -> NamedSender:
         """An id needs the deployment's key: without it, whoever chooses ids could look for one with another's mark."""
         shown = inert(name or "", NAME_LIMIT).translate(_RESERVED) or NOBODY
         if not id:
@@ -53,8 +53,10 @@ class Sender:
 
 
 @value
-class Said:
-    sender: Sender
+class SaidInThread:
+    """One message of a thread in which several people speak."""
+
+    sender: NamedSender
     text: str
 
 
@@ -63,7 +65,7 @@ def is_shared(key: SessionKey) -> bool:
     return key.chat_type != "dm" and key.user is None and key.user_alt is None
 
 
-def render(said: Said) -> str:
+def render(said: SaidInThread) -> str:
     """One message. Its first line begins with the sender, all others with two spaces."""
     return spoken(str(said.sender), said.text)
 
@@ -77,14 +79,14 @@ def signed(entry: Entry, key: str) -> Entry:
     """A user's row with its sender, as all rows of a shared session are shown. Other rows stay as they are."""
     if entry.role != "user":
         return entry
-    text = render(Said(Sender.of(entry.data.get(SENDER), entry.data.get(SENDER_ID), key), entry.text))
+    text = render(SaidInThread(NamedSender.of(entry.data.get(SENDER), entry.data.get(SENDER_ID), key), entry.text))
     data = entry.data
     if BLOCKS in data:
         data = {**data, BLOCKS: [text_block(text), *(block for block in data[BLOCKS] if not is_text_block(block))]}
     return Entry(entry.role, text, entry.inbound_id, data)
 
 
-def render_all(messages: Iterable[Said]) -> str:
+def render_all(messages: Iterable[SaidInThread]) -> str:
     """Several messages, one after another."""
     return "\n".join(map(render, messages))
 

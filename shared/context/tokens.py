@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared.codec import encode_text
-from shared.context.marks import BLOCKS, NAME, REASONING, THINKING, TOOL_CALLS, is_text_block
+from shared.context.marks import BLOCKS, NAME, PICTURES, REASONING, THINKING, TOOL_CALLS, is_text_block
 from shared.messages import Entry
 
 PER_ROW = 4  # what the roles and separators of a row take
@@ -27,6 +27,7 @@ def row_tokens(entry: Entry) -> int:
     calls = encode_text(data[TOOL_CALLS]) if data.get(TOOL_CALLS) else ""
     thought = encode_text(data[THINKING]) if data.get(THINKING) else data.get(REASONING) or ""
     said = sum(map(_block_tokens, data[BLOCKS])) if data.get(BLOCKS) else estimate(entry.text)
+    said += PER_FILE * len(data.get(PICTURES) or ())
     return PER_ROW + said + sum(map(estimate, (data.get(NAME) or "", calls, thought)))
 
 

@@ -25,6 +25,8 @@ FAST_AND_UNSAFE = ("fsync=off", "synchronous_commit=off", "full_page_writes=off"
 
 @value
 class Postgres:
+    """A PostgreSQL server of our own, for tests and trials. Its files go when it stops."""
+
     url: str
     process: subprocess.Popen[bytes]
     home: Path

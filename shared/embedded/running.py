@@ -26,6 +26,8 @@ LOCK_SECONDS = 0.5  # a command that looks whether the lock is held has it for a
 
 @value
 class Running:
+    """What `up` wrote into its directory, so that other commands find it."""
+
     pid: int
     url: str
     redis_url: str
@@ -34,6 +36,7 @@ class Running:
     durability: str
     agent: str
     stopping: bool = False
+    dashboard: str = ""  # its URL; empty: there is none
 
 
 def _file(data_dir: Path) -> Path:

@@ -21,6 +21,8 @@ START_SECONDS = 20.0
 
 @value
 class Valkey:
+    """A Valkey server that this process started and stops."""
+
     url: str
     process: subprocess.Popen[bytes]
 

@@ -14,14 +14,14 @@ from shared.lane.garbage import Garbled, natural
 from shared.lane.lane import Lane
 from shared.lane.lease import FIRST_MAILBOX_SEQ
 from shared.lane.rq_names import JOB_PREFIX, popped_key, queue_key
-from shared.redis_servers import Script, Server
+from shared.redis_servers import RedisServer, Script
 
 _HERE = Path(__file__).parent
 LEAVE, DISSOLVE = (Script.load(_HERE / f"{name}.lua") for name in ("leave", "dissolve"))
 MAIL_AT_ONCE = 100
 
 
-async def move(lane: Lane, server: Server, key: str) -> bool:
+async def move(lane: Lane, server: RedisServer, key: str) -> bool:
     """Move a key and its mail from `server` to the one that it belongs to. False: a worker still holds it there.
 
     Mail that its mailbox numbered gets a new number, because later mail may have been answered at the new place already.
@@ -47,7 +47,7 @@ async def move(lane: Lane, server: Server, key: str) -> bool:
                 reach("move.after_put")
 
 
-async def dissolve(lane: Lane, server: Server, queue: str, at_most: int) -> int:
+async def dissolve(lane: Lane, server: RedisServer, queue: str, at_most: int) -> int:
     """Empty a queue that is served no more. The keys of its wakes are woken where they belong."""
     found = await server.call(DISSOLVE, [queue_key(queue), popped_key(queue)], [JOB_PREFIX, at_most])
     for name in found:

@@ -9,7 +9,7 @@ import redis
 
 from shared import keys, log
 from shared.errors import PipelineError
-from shared.redis_servers import Server, code_of
+from shared.redis_servers import RedisServer, code_of
 
 if TYPE_CHECKING:
     from shared.lane.lane import Lane
@@ -48,7 +48,7 @@ async def purge(lane: Lane, key: str) -> None:
     log.get().error("garbage in Redis removed", lane=lane.name, key=key, mail=len(strange))
 
 
-async def readable(lane: Lane, server: Server, names: Sequence[bytes]) -> list[str]:
+async def readable(lane: Lane, server: RedisServer, names: Sequence[bytes]) -> list[str]:
     """The keys among these names; others are no longer due."""
     found = []
     for name in names:

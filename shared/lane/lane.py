@@ -59,7 +59,7 @@ from shared.lane.rq_names import (
     time_text,
 )
 from shared.lane.wake import FreshWake, RegisteredWorker, StartedWake, WakeTemplate
-from shared.redis_servers import Script, Server, Servers
+from shared.redis_servers import RedisServer, Script, Servers
 
 _HERE = Path(__file__).parent
 PUT, START, FINISH, RECOVER, REQUEUE, ABANDON = (
@@ -139,7 +139,7 @@ class Lane:
         """End a wake that has no lease."""
         await wake.by.server.call(FINISH, wake.finish_keys(), wake.finish_args(self.result_ttl_s))
 
-    async def due(self, server: Server, at_most: int, *, skip: int = 0) -> tuple[list[str], float]:
+    async def due(self, server: RedisServer, at_most: int, *, skip: int = 0) -> tuple[list[str], float]:
         """Keys whose time has come, after the first `skip`, and how many seconds until the next one comes."""
         seconds, micros = await server.asked(server.client.time())
         now = seconds * 1000 + micros // 1000
@@ -157,18 +157,18 @@ class Lane:
         reach("housekeep.before_recover")
         return Recovered(await self.servers.of_partition(wake.partition).call(RECOVER, names, args))
 
-    async def requeue(self, server: Server, queue: str, job_ids: Sequence[str | bytes]) -> int:
+    async def requeue(self, server: RedisServer, queue: str, job_ids: Sequence[str | bytes]) -> int:
         """Put popped but never started wakes back to the front of their queue."""
         return int(await server.call(REQUEUE, [popped_key(queue), queue_key(queue)], job_ids))
 
-    async def abandon(self, server: Server, queue: str, at_most: int) -> int:
+    async def abandon(self, server: RedisServer, queue: str, at_most: int) -> int:
         """Give up jobs whose worker died, for RQ's readers, and forget those that ended long ago; see `recover` for keys."""
         prefixes = [JOB_PREFIX, EXECUTION_PREFIX, EXECUTIONS_PREFIX]
         return int(await server.call(ABANDON, registry_keys(queue), [FAILURE_TTL_SECONDS, *prefixes, at_most]))
 
     async def awake(self, key_list: Sequence[str]) -> list[bool]:
         """For each key, whether Redis knows of it. A server that does not answer is taken to know all of its keys."""
-        pipelines: dict[Server, Any] = {}
+        pipelines: dict[RedisServer, Any] = {}
         for key in key_list:
             server = self.servers.of_key(key)
             if server not in pipelines:
@@ -194,6 +194,7 @@ class Lane:
             task.add_done_callback(self._waking.discard)
 
     async def close(self) -> None:
+        """End the timers of short delays and the renewals. Keys that wait are woken by a housekeeper; leases run out."""
         await end_tasks(*self._waking)
         await self.renewal.close()
 

@@ -33,6 +33,7 @@ class Waiting:
 
 
 def unpack_mail(flat: Sequence[bytes]) -> list[Waiting]:
+    """Mail as the scripts return it: numbers and payloads in turn. Garbled, if a number is none."""
     return [Waiting(natural(flat[i]), flat[i + 1]) for i in range(0, len(flat), 2)]
 
 
@@ -93,7 +94,6 @@ class Lease:
         self.cut_short = False  # whether the running turn was ended for that
         self.killed_by_operator = False  # RQ's stop-job: the attempt counts as failed
         self.on_lost: Callable[[], object] | None = None
-        self.on_agent_start: Callable[[], object] | None = None  # called whenever an agent begins to run
         self._names = [keys.mail(lane.name, self.key), keys.state(lane.name, self.key), keys.due(lane.name)]
         self._names += self.wake.finish_keys()
         self._turn: tuple[int, Callable[[], object]] | None = None  # the running one: received_ms, and how to end it
@@ -131,6 +131,13 @@ class Lease:
             failed, since = (counts.failed, counts.outage_since) if same else (0, None)
             self.counts = counts = Counts(seq, begun, failed, begun > 0, since)
         return counts.ours_begun
+
+    async def is_ours(self) -> bool:
+        """Whether Redis still says so. If not, the lease is lost from now on."""
+        token = await self.server.asked(self.server.client.hget(self._names[1], "token"))
+        if token != self.token.encode():
+            self.lose()
+        return not self.lost
 
     async def acknowledge(self, seqs: Sequence[int], *, limit: int, hand_over: bool = False) -> list[Waiting]:
         """Drop done mail and get the next. Empty: the lease has ended, because nothing waits or another took the key."""
@@ -183,10 +190,9 @@ class Lease:
     def turn_begins(self, received_ms: int, interrupt: Callable[[], object]) -> None:
         """An agent runs from now until `turn_ends`. It answers mail received then, and `interrupt` ends it."""
         self._turn, self.cut_short = (received_ms, interrupt), False
-        if self.on_agent_start is not None:
-            self.on_agent_start()
 
     def turn_ends(self) -> None:
+        """The agent has ended: /stop has nothing to interrupt any more."""
         self._turn = None
 
     def drop_until(self, at_ms: int) -> None:

@@ -14,7 +14,7 @@ from shared import keys, metrics
 from shared.background import end_tasks, survived
 from shared.failpoints import reach
 from shared.lane.lease import Lease
-from shared.redis_servers import Script, Server
+from shared.redis_servers import RedisServer, Script
 
 RENEW = Script.load(Path(__file__).parent / "renew.lua")
 RENEW_AT_ONCE = 200  # leases per call: keeps a call well below a millisecond of Redis' time
@@ -41,13 +41,14 @@ class Renewal:
         self._held.pop(lease.token, None)
 
     async def close(self) -> None:
+        """Renew nothing any more: leases that are still held run out."""
         if self._renewing is not None:
             await end_tasks(self._renewing)
 
     async def _renew_held(self) -> None:
         while True:
             await asyncio.sleep(self._every_seconds)
-            by_server: dict[Server, list[Lease]] = {}
+            by_server: dict[RedisServer, list[Lease]] = {}
             for lease in self._held.values():
                 by_server.setdefault(lease.server, []).append(lease)
             for server, leases in by_server.items():
@@ -57,7 +58,7 @@ class Renewal:
                     except Exception as error:
                         survived("renew", "leases not renewed", error, lane=self._lane_name)
 
-    async def renew(self, server: Server, leases: Sequence[Lease]) -> None:
+    async def renew(self, server: RedisServer, leases: Sequence[Lease]) -> None:
         """Renew these once, and tell each of them what has become of its key."""
         leases = [lease for lease in leases if lease.token in self._held]  # some may have ended since they were listed
         names = [keys.due(self._lane_name)]

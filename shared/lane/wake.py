@@ -18,7 +18,7 @@ from shared.lane.rq_names import FAILURE_TTL_SECONDS, JobField, time_text
 from shared.value import value
 
 if TYPE_CHECKING:
-    from shared.redis_servers import Server
+    from shared.redis_servers import RedisServer
 
 CALL_LIMIT = 65_536  # bytes; a wake's call is a function name and a key
 _VARYING = (JobField.CREATED_AT, JobField.ENQUEUED_AT, JobField.DATA, JobField.ORIGIN)  # rq_enqueue.lua adds them
@@ -39,7 +39,7 @@ class FreshWake:
 class RegisteredWorker:
     """A worker as RQ knows it, on one Redis. What it starts counts as dead when it has not reported for the TTL."""
 
-    server: Server
+    server: RedisServer
     name: str
     key: str
     heartbeat_ttl_s: int

@@ -9,9 +9,10 @@ from shared.codec import message_id
 from shared.door import accept
 from shared.errors import CannotDo, MailboxFull, Malformed, Unavailable
 from shared.mail import decode_inbound
-from shared.messages import Inbound
+from shared.messages import Inbound, Kind
 from shared.pipeline import Pipeline
 from shared.reading.dead_letters import LetterState, WholeDeadLetter, dead_letter
+from shared.session_key import SessionKey
 from shared.store import Store
 from shared.value import value
 
@@ -61,8 +62,11 @@ async def _run_again(pipe: Pipeline, letter: WholeDeadLetter) -> ReplayedLetter:
     event_id = f"{inbound.event_id}#replay-{letter.id}"
     source = inbound.source
     id = message_id(source.platform, source.account, event_id)
+    # what was ours to say or to run has no user, by whom its conversation could be found
+    is_ours = inbound.kind is not Kind.MESSAGE and letter.session_key is not None
+    key = SessionKey.parse(letter.session_key or "") if is_ours else None
     try:
-        accepted = await accept(pipe, replace(inbound, id=id, event_id=event_id, received_at=now_ms()))
+        accepted = await accept(pipe, replace(inbound, id=id, event_id=event_id, received_at=now_ms()), key)
     except MailboxFull:
         raise CannotDo(f"the mailbox of {letter.session_key} is full: try again when it has drained") from None
     note = "" if accepted.fresh else "it had been replayed before and does not run twice"

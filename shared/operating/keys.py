@@ -1,11 +1,13 @@
-"""Keys: take one from the worker that holds it, and take single pieces out of its mailbox."""
+"""Keys: take one from the worker that holds it, stop what it runs, and take single pieces out of its mailbox."""
 
 from __future__ import annotations
 
 from shared import keys
+from shared.clock import now_ms
 from shared.errors import CannotDo
 from shared.lane.freeing import Freed, free
 from shared.lane.lane import Lane
+from shared.lane.stopping import stop
 from shared.pipeline import Pipeline
 from shared.reading.keys import KeyPhase
 from shared.value import value
@@ -30,6 +32,28 @@ async def release_key(pipe: Pipeline, key: str) -> ReleasedKey:
     if freed is Freed.IDLE:
         raise CannotDo(f"{key} is idle: there is nothing to release")
     return ReleasedKey(key, KeyPhase[freed.name])
+
+
+@value
+class StoppedKey:
+    """A key whose turn was asked to end, and how many messages get no answer by that, the running one included."""
+
+    key: str
+    was_running: bool
+    messages: int
+
+
+async def stop_key(pipe: Pipeline, key: str) -> StoppedKey:
+    """End the running turn of a session key and drop what waits, as /stop does; CannotDo where it is idle.
+
+    Messages that come from now on are answered. Safe to repeat.
+    """
+    if pipe.lane_of(key) is not pipe.turns:
+        raise CannotDo(f"{key} runs no turns: only a session key can be stopped")
+    stopped = await stop(pipe.turns, key, now_ms(), pipe.settings.mailbox_limit)
+    if stopped is None:
+        raise CannotDo(f"{key} is idle: there is nothing to stop")
+    return StoppedKey(key, stopped.running, len(stopped.mail))
 
 
 async def discard_mail(lane: Lane, key: str, seq: int) -> None:

@@ -1,7 +1,7 @@
 """Messages: drop one that waits. It ends as `rejected`, reason `operator`, and its key goes on.
 
-The first message in line may be running at this moment. The drop ends it by the same commit that a turn ends it by, so one
-of the two wins, and a turn that loses leaves no trace. A message further back is ended by itself. The turn before it is not
+The first message in line may be running at this moment. The drop ends it by the same commit that a worker ends it by, so one
+of the two wins, and the other leaves no trace. A message further back is ended by itself. The turn before it is not
 disturbed, unless it answers both (an album): then it runs again, without the photo that was dropped.
 """
 
@@ -14,12 +14,14 @@ from shared.clock import now_ms
 from shared.errors import AlreadyDone, CannotDo, Malformed, Superseded, Unavailable
 from shared.ids import fresh_id
 from shared.lane.freeing import free
+from shared.lane_key import CONTROL, lane_of
 from shared.mail import decode_inbound
 from shared.messages import Inbound, Mail, Reply, Session, State
 from shared.operating.keys import discard_mail
 from shared.pipeline import Pipeline
 from shared.reading.keys import first_mail, keys_at_work
 from shared.store.change import Commit, Ending, Proof
+from shared.store.control import ControlCommit
 from shared.unreadable import stand_in
 from shared.value import value
 
@@ -107,8 +109,11 @@ async def _end(pipe: Pipeline, found: _Found, replies: tuple[Reply, ...]) -> tup
                 await discard_mail(pipe.lane_of(key), key, mail.seq)
         rejected = await pipe.store.reject_waiting(key, mail, replies, REASON)
         return (rejected.destination, rejected.outbox) if rejected is not None else None
-    proof = Proof(f"drop_{fresh_id()}", REASON, found.attempts, now, now)
     ending = Ending(State.REJECTED, REASON)
+    if lane_of(key) == CONTROL:
+        ended = await pipe.store.commit_control(ControlCommit(key, mail, found.attempts, replies, ending))
+        return ended.destination, ended.outbox
+    proof = Proof(f"drop_{fresh_id()}", REASON, found.attempts, now, now)
     committed = await pipe.store.commit(Commit(found.session, key, proof, mail=(mail,), replies=replies, ending=ending))
     return committed.destination, committed.outbox
 

@@ -1,5 +1,6 @@
 """The platforms. A platform is `producers/<name>/`, `workers/delivery/<name>.py`, `shared/platforms/<name>.py`,
-`tests/payloads/<name>/` and one line in the list below. Nothing else names one: a test looks for it.
+`tests/payloads/<name>/`, `tests/contract/<name>.py` and one line in the list below. Nothing else names one: a test looks
+for it.
 
 Routes, listeners, senders, settings, metrics, prompts, redaction, `doctor`, `up` and help texts are derived from the facts.
 """
@@ -10,13 +11,17 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from shared.platforms.facts import Facts
-from shared.platforms.unconnected import UNCONNECTED
 
 _NAMES = (
     "api",
+    "discord",
+    "feishu",
     "local",
+    "signal",
+    "slack",
     "telegram",
     "webhook",
+    "whatsapp",
 )
 
 
@@ -29,9 +34,7 @@ def _facts(name: str) -> Facts:
 PLATFORMS: Mapping[str, Facts] = {name: _facts(name) for name in sorted(_NAMES)}
 """The platforms that Keyturn connects to, by name, sorted."""
 
-_KNOWN = {facts.name: facts for facts in UNCONNECTED} | dict(PLATFORMS)
-
-HIDE_IDS = frozenset(name for name, facts in _KNOWN.items() if facts.hides_ids)
+HIDE_IDS = frozenset(name for name, facts in PLATFORMS.items() if facts.hides_ids)
 """The platforms whose ids REDACT_PII hides."""
 LISTENING = tuple(name for name, facts in PLATFORMS.items() if facts.listens)
 """The platforms that `keyturn listen` can hold a connection to."""
@@ -43,4 +46,4 @@ FOR_PROGRAMS = tuple(name for name, facts in PLATFORMS.items() if facts.trusts_s
 
 def facts_of(name: str) -> Facts:
     """What is known of a platform. One that nobody has heard of has its name for a title, and can do nothing."""
-    return _KNOWN.get(name) or Facts(name, name.title())
+    return PLATFORMS.get(name) or Facts(name, name.title())

@@ -21,6 +21,9 @@ class Markup(Enum):
 
     MARKDOWN = "Markdown"  # nothing: the reader takes it as it is
     HTML = "HTML"
+    MRKDWN = "mrkdwn"  # *bold*, _italic_, <address|label>; only &, < and > are escaped
+    MARKS = "marks around words, such as *bold*"
+    RANGES = "plain text, and beside it which parts of it are bold"
     PLAIN = "plain text"
 
 
@@ -43,10 +46,18 @@ def utf8_bytes(text: str) -> int:
 
 @value
 class MediaLimits:
-    """The largest file that can be fetched from a platform and sent to it, in bytes."""
+    """The largest file that a platform gives us and takes from us, in bytes."""
 
     fetched: int
     sent: int
+
+
+@value
+class PreviewLimits:
+    """How an answer may be shown while it is written: how often its message may be changed, and how many times at most."""
+
+    seconds: float
+    changes: int = 1000
 
 
 @value
@@ -75,8 +86,10 @@ class Facts:
     )
     idempotency: Idempotency = Idempotency.NONE
     can_edit: bool = False  # a message of ours can be changed after it was sent
+    preview: PreviewLimits | None = None  # None: answers appear when they are finished
     can_thread: bool = False  # a chat has threads or topics that replies can go to
-    media: MediaLimits | None = None  # None: files travel as addresses only
+    media: MediaLimits | None = None  # None: it takes no files from us, only addresses of files
+    chat_type_of: Callable[[str], str] = lambda chat: "other"  # the type of a chat by its id, as far as ids tell it
 
     # Words
     hides_ids: bool = False  # nobody needs a user's id to mention them, so REDACT_PII hides it

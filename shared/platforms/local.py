@@ -13,4 +13,5 @@ FACTS = Facts(
     idempotency=Idempotency.NATIVE,  # a reply is a row that the terminal follows: there is nothing to send twice
     prompt_place="a terminal on the machine running this agent",
     answer_goes="is shown in this terminal",
+    chat_type_of=lambda chat: "dm",  # unless a message says otherwise
 )

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shared.finding import Finding
-from shared.setting_values import Names
+from shared.setting_values import PREFIX, Names
+from shared.value import value
+
+
+@value
+class SenderQuota:
+    """How much may come in with one of a platform's keys. None: as QUOTA says for every sender."""
+
+    messages_per_minute: int | None = None
+    turns_in_flight: int | None = None
 
 
 class PlatformSettings(BaseModel):
@@ -18,6 +27,8 @@ class PlatformSettings(BaseModel):
 
     PREFIX: ClassVar[str] = ""
     """How the block's settings are called in messages, such as `WEBHOOK`."""
+    NEEDS: ClassVar[tuple[str, ...]] = ()
+    """The settings without which it is off."""
     REFUSED: ClassVar[Mapping[str, str]] = {}
     """Settings that other platforms have and that would do nothing here, each with the reason."""
 
@@ -42,6 +53,13 @@ class PlatformSettings(BaseModel):
         return self.enabled is not False
 
     @property
+    def needed(self) -> str:
+        """The settings that turn it on, by the names that an operator sets."""
+        if self.enabled is False:
+            return f"{PREFIX}{self.PREFIX}__ENABLED=true"
+        return " and ".join(f"{PREFIX}{self.PREFIX}__{name}" for name in self.NEEDS) or "its secrets"
+
+    @property
     def listens(self) -> bool:
         """Whether somebody has to run `keyturn listen` for it; `keyturn up` does."""
         return False
@@ -49,6 +67,11 @@ class PlatformSettings(BaseModel):
     @property
     def addresses(self) -> Mapping[str, str]:
         """The addresses that its messages and secrets travel to, by what `keyturn doctor` calls them."""
+        return {}
+
+    @property
+    def sender_quotas(self) -> Mapping[str, SenderQuota]:
+        """The quotas of keys that have their own, by the sender's name that the receiver gives."""
         return {}
 
     def check(self) -> None:
@@ -64,16 +87,21 @@ class ChatSettings(PlatformSettings):
 
     allowed_users: Names = ()
     """Platform user ids that may talk to the bot here."""
+    pairing: bool | None = None
+    """Whether strangers are told a pairing code here. Unset: as PAIRING says."""
     require_mention: bool = True
     """In groups, only messages that name the bot are answered."""
     free_chats: Names = ()
     """Ids of groups where messages are answered that do not name the bot."""
+    send_timeout_seconds: float = Field(default=30, gt=0)
+    """How long a send may take before it counts as unanswered."""
 
 
 _KEY_PERMITS = "whoever holds its key may talk for any user"
 _ALWAYS_MEANT = "every message that is brought is meant for the bot"
 REFUSED_OF_PROGRAMS: Mapping[str, str] = {
     "allowed_users": _KEY_PERMITS,
+    "pairing": _KEY_PERMITS,
     "require_mention": _ALWAYS_MEANT,
     "free_chats": _ALWAYS_MEANT,
 }

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from shared.finding import Finding, ok
-from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, utf16_units
+from shared.finding import Finding, counted, ok
+from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, PreviewLimits, utf16_units
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY, Secrets
 
@@ -39,6 +39,7 @@ class TelegramSettings(ChatSettings):
     """A Telegram bot. With a webhook secret it is told of updates, without one `keyturn listen telegram` asks for them."""
 
     PREFIX = "TELEGRAM"
+    NEEDS = ("TOKEN",)
 
     token: SecretStr | None = None
     """What @BotFather gave: `<bot id>:<secret>`."""
@@ -46,8 +47,6 @@ class TelegramSettings(ChatSettings):
     """The `secret_token` of setWebhook; list two to rotate. Unset: no webhook is mounted, and `up` polls."""
     api_url: str = "https://api.telegram.org"
     """Where the Bot API is: Telegram's, a Bot API server of your own, or a stand-in."""
-    send_timeout_seconds: float = Field(default=30, gt=0)
-    """How long a send may take before it counts as unanswered."""
     bots: dict[str, TelegramBot] = Field(default_factory=dict)
     """Further bots by account: `TELEGRAM__BOTS__<ACCOUNT>__TOKEN`. A conversation belongs to the bot that it was begun with."""
 
@@ -108,9 +107,10 @@ class TelegramSettings(ChatSettings):
     def findings(self) -> Iterator[Finding]:
         if self.on:
             told = sum(bool(bot.webhook_secret) for bot in self.accounts.values())
-            yield ok(
-                NAME, f"bots: {told} told by webhook, {len(self.accounts) - told} asked by `keyturn listen {NAME}`"
-            )
+            ways = [f"{counted(told, 'bot is', 'bots are')} told by webhook"] if told else []
+            if asked := len(self.accounts) - told:
+                ways.append(f"{counted(asked, 'bot is', 'bots are')} heard by `keyturn listen {NAME}`")
+            yield ok(NAME, ", ".join(ways))
 
 
 FACTS = Facts(
@@ -124,7 +124,9 @@ FACTS = Facts(
     markup=Markup.HTML,
     typing_seconds=4.0,  # it shows for five
     can_edit=True,
+    preview=PreviewLimits(3.0),  # a group takes 20 messages a minute
     can_thread=True,
     media=MediaLimits(fetched=20_000_000, sent=50_000_000),
     hides_ids=True,
+    chat_type_of=lambda chat: "group" if chat.startswith("-") else "dm",
 )

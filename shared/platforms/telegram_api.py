@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 import orjson
+from yarl import URL
 
 from shared import log
 from shared.errors import Ambiguous, Conflict, Denied, PipelineError, RateLimited, Transient, Undeliverable
-from shared.http_client import HttpAnswer, HttpClient, open_http_client, retry_after
+from shared.http_client import HttpAnswer, HttpClient, HttpStream, open_http_client, retry_after
+from shared.multipart import Multipart, Upload
 from shared.platforms.telegram import UPDATE_KINDS, TelegramSettings
 
 BATCH = 100  # updates that one call brings at most: Telegram's own limit
@@ -50,13 +53,15 @@ class BotApi:
         RateLimited; Transient, or Ambiguous where it may have been carried out; Denied when the token is no good;
         BadRequest or another Undeliverable; and Conflict when updates go elsewhere.
         """
-        answer = await self._post(method, fields, seconds)
-        found = _object(answer.body)
-        if answer.status == 200:
-            if found.get("ok") is not True:
-                raise Ambiguous("an answer that is none of Telegram's")
-            return found.get("result")
-        raise _error(answer, found)
+        return _result(await self._post(method, fields, seconds))
+
+    async def upload(self, method: str, fields: dict[str, Any], file_field: str, file: Upload) -> Any:
+        """`call` with a file. Raises as `call` does."""
+        plain = {name: text if isinstance(text, str) else orjson.dumps(text).decode() for name, text in fields.items()}
+        form = Multipart(plain, file_field, file)
+        answer = await self._client.request("POST", f"{self._url}/bot/{method}", form.chunks(), form.headers)
+        log.get().debug("uploaded", method=method, status=answer.status, bytes=file.size)
+        return _result(answer)
 
     async def me(self) -> tuple[str, str]:
         """The id and the username of the bot that the token belongs to. Raises as `updates` does."""
@@ -65,6 +70,22 @@ class BotApi:
             return str(int(found["id"])), str(found["username"])  # type: ignore[index]
         except (KeyError, TypeError, ValueError):
             raise Transient("Telegram: getMe says something else") from None
+
+    async def file_path(self, file_id: str) -> tuple[str, int | None]:
+        """Where Telegram has a file for the next hour, and its size where Telegram says it. Raises as `call` does."""
+        found = await self.call("getFile", {"file_id": file_id}, CALL_SECONDS)
+        path, size = (found.get("file_path"), found.get("file_size")) if isinstance(found, dict) else (None, None)
+        if not isinstance(path, str) or not path:
+            raise Transient("Telegram: getFile says something else")
+        return path, size if type(size) is int else None
+
+    def download(self, path: str, seconds: float) -> AbstractAsyncContextManager[HttpStream]:
+        """The file at a path that `file_path` gave."""
+        quoted = quote(path.lstrip("/"), safe="/").replace("/bot", "/%62ot")  # the token is put behind the last "/bot"
+        if quoted.startswith("bot"):
+            quoted = f"%62{quoted[1:]}"
+        url = URL(f"{self._url}/file/bot/{quoted}", encoded=True)
+        return self._client.get_stream(url, {}, seconds=seconds)
 
     async def updates(self, offset: int | None, wait_seconds: int, limit: int = BATCH) -> list[dict[str, Any]]:
         """What is new, after waiting for it. Confirms everything below `offset`: Telegram forgets it.
@@ -104,6 +125,15 @@ async def open_bot_api(settings: TelegramSettings, connections: int = 2) -> Asyn
     seconds = settings.send_timeout_seconds
     async with open_http_client(connections=connections, seconds=seconds, secret=("/bot", settings.token)) as client:
         yield BotApi(client, settings.api_url)
+
+
+def _result(answer: HttpAnswer) -> Any:
+    found = _object(answer.body)
+    if answer.status == 200:
+        if found.get("ok") is not True:
+            raise Ambiguous("an answer that is none of Telegram's")
+        return found.get("result")
+    raise _error(answer, found)
 
 
 def _error(answer: HttpAnswer, found: dict[str, Any]) -> PipelineError:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from shared import signing
 from shared.errors import ConfigurationError
-from shared.finding import Finding, fail, ok
+from shared.finding import Finding, counted, fail, ok
 from shared.platforms.facts import Facts, Idempotency
 from shared.platforms.settings import REFUSED_OF_PROGRAMS, PlatformSettings
 from shared.setting_values import Secrets
@@ -20,6 +20,7 @@ class WebhookSettings(PlatformSettings):
     """The generic signed webhook (Standard Webhooks)."""
 
     PREFIX = "WEBHOOK"
+    NEEDS = ("SECRETS",)
     REFUSED = REFUSED_OF_PROGRAMS
 
     secrets: Secrets = ()
@@ -64,7 +65,7 @@ class WebhookSettings(PlatformSettings):
         except ConfigurationError as error:
             yield fail(NAME, str(error), 'make one: echo "whsec_$(head -c 32 /dev/urandom | base64)"')
             return
-        yield ok(NAME, f"{len(self.secrets)} valid secrets" if len(self.secrets) > 1 else "1 valid secret")
+        yield ok(NAME, counted(len(self.secrets), "valid secret", "valid secrets"))
         if self.callback_url and not self.callback_url.startswith(("https://", "http://")):
             yield fail("callback", "the callback URL is not http(s)", "correct KEYTURN_WEBHOOK__CALLBACK_URL")
 
@@ -78,4 +79,5 @@ FACTS = Facts(
     trusts_sender=True,
     idempotency=Idempotency.NATIVE,  # whoever receives callbacks is told to dedupe by webhook-id
     can_thread=True,
+    chat_type_of=lambda chat: "dm",  # unless a message says otherwise
 )

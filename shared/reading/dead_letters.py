@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # the command line imports LetterState to parse its options, 
     from shared.store.database import Row
 
 
+NEWEST = 2**62
+
+
 class LetterState(StrEnum):
     """OPEN: nobody has dealt with it. REPLAYED and DROPPED are for good; the record stays."""
 
@@ -48,6 +51,16 @@ class WholeDeadLetter(DeadLetter):
 async def dead_letters(store: Store, state: LetterState, limit: int) -> list[DeadLetter]:
     """The letters in a state, the newest first."""
     return [DeadLetter(*_listed(row)) for row in await store.dead.all(state=state.value, limit=limit)]
+
+
+async def dead_letter_page(store: Store, state: LetterState, limit: int, before: int = NEWEST) -> list[DeadLetter]:
+    """The letters in a state with a number below `before`, the newest first. Goes by index."""
+    return [DeadLetter(*_listed(row)) for row in await store.overview.dead(state.value, before, limit)]
+
+
+async def dead_letters_of(store: Store, session_key: str, limit: int) -> list[DeadLetter]:
+    """The newest letters of a conversation, in any state."""
+    return [DeadLetter(*_listed(row)) for row in await store.overview.dead_of(session_key, limit)]
 
 
 async def dead_letter(store: Store, id: int) -> WholeDeadLetter:

@@ -13,7 +13,7 @@ from shared.lane.lane import Lane
 from shared.lane.lease import Waiting
 from shared.lane.rq_names import JobField, job_key
 from shared.pipeline import Pipeline
-from shared.redis_servers import Server
+from shared.redis_servers import RedisServer
 from shared.value import value
 
 
@@ -48,6 +48,15 @@ async def state_of_key(lane: Lane, key: str) -> KeyState:
     return state
 
 
+async def states_of_keys(lane: Lane, key_list: Sequence[str]) -> list[KeyState]:
+    """How several keys stand, in one round trip for each server."""
+    by_server: dict[str, list[str]] = {}
+    for key in key_list:
+        by_server.setdefault(lane.servers.of_key(key).url, []).append(key)
+    servers = {server.url: server for server in lane.servers.all}
+    return [state for url, names in by_server.items() for state in await _states(lane, servers[url], names)]
+
+
 async def keys_at_work(lane: Lane, limit: int) -> list[KeyState]:
     """The keys of a lane that are not idle, those first whose time comes first."""
     found: list[KeyState] = []
@@ -70,7 +79,7 @@ async def first_mail(lane: Lane, key: str, limit: int) -> list[Waiting]:
     return [Waiting(int(score), payload) for payload, score in found if float(score).is_integer()]
 
 
-async def _states(lane: Lane, server: Server, key_list: Sequence[str]) -> list[KeyState]:
+async def _states(lane: Lane, server: RedisServer, key_list: Sequence[str]) -> list[KeyState]:
     pipeline = server.client.pipeline(transaction=True)
     pipeline.time()
     for key in key_list:
@@ -108,7 +117,7 @@ def _number(text: bytes | None) -> int | None:
     return int(text) if text is not None and text.isdigit() and len(text) < 15 else None
 
 
-async def _with_workers(server: Server, states: list[KeyState]) -> list[KeyState]:
+async def _with_workers(server: RedisServer, states: list[KeyState]) -> list[KeyState]:
     leased = [state for state in states if state.state is KeyPhase.LEASED and state.job is not None]
     if not leased:
         return states

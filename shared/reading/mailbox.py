@@ -6,8 +6,9 @@ from datetime import datetime
 
 from shared import keys
 from shared.clock import moment
-from shared.errors import Malformed, NotFound
+from shared.errors import Malformed, NotFound, TooNew
 from shared.lane.lease import Waiting
+from shared.lane_key import TURNS, lane_of
 from shared.mail import TakeNotes, decode_mail
 from shared.pipeline import Pipeline
 from shared.reading.keys import KeyPhase, KeyState, first_mail, state_of_key
@@ -18,7 +19,8 @@ MAIL_SHOWN = 20
 
 @value
 class MailboxEntry:
-    """A piece of mail: its number, and what it is: a message id, a session to take notes of, or an outbox number."""
+    """A piece of mail: its number, and what it is: a message id, a session to take notes of, an outbox number, or why
+    this process cannot read it."""
 
     seq: int
     id: str
@@ -26,9 +28,9 @@ class MailboxEntry:
 
 @value
 class KeyInJournal:
-    """How far the journal has come with a session key."""
+    """How far the journal has come with a session key or a control key."""
 
-    session_id: str
+    session_id: str | None  # the session that the key talks to; control messages have none
     last_seq: int  # the number of the last message that was accepted
     done_seq: int  # the number of the last message that has ended
     created_at: datetime
@@ -70,12 +72,13 @@ async def _journaled(pipe: Pipeline, session_key: str) -> KeyInJournal | None:
     row = await pipe.store.journal.route(session_key)
     if row is None:
         return None
-    return KeyInJournal(row["session_id"], row["last_seq"], row["done_seq"], moment(row["created_at"]), row["pending"])
+    session_id = row["session_id"] if lane_of(session_key) == TURNS else None
+    return KeyInJournal(session_id, row["last_seq"], row["done_seq"], moment(row["created_at"]), row["pending"])
 
 
 async def _unsent(pipe: Pipeline, destination: str) -> UnsentParts | None:
-    parts = await pipe.store.outbox.open_parts(destination, MAIL_SHOWN)
-    return UnsentParts(tuple(part.id for part in parts)) if parts else None
+    unsent = await pipe.store.outbox.unsent(destination, MAIL_SHOWN)
+    return UnsentParts(unsent) if unsent else None
 
 
 def _id(waiting: Waiting, is_destination: bool) -> str:
@@ -83,6 +86,8 @@ def _id(waiting: Waiting, is_destination: bool) -> str:
         return waiting.payload.decode(errors="replace")
     try:
         content = decode_mail(waiting.payload)
+    except TooNew as error:
+        return f"for a newer worker: {error}"
     except Malformed as error:
         return f"unreadable: {error}"
     return f"notes of {content.session_id}" if isinstance(content, TakeNotes) else content.id

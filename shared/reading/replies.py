@@ -6,17 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import orjson
 import redis
 import redis.asyncio as aioredis
 from redis.asyncio.client import PubSub
 
 from shared import keys
-from shared.codec import decode_media
-from shared.errors import Unavailable
+from shared.errors import TooNew, Unavailable
 from shared.messages import Media
+from shared.part_record import decode_part
 from shared.pipeline import Pipeline
-from shared.redis_servers import Server
+from shared.redis_servers import RedisServer
 from shared.store.database import Row
 from shared.value import value
 
@@ -52,29 +51,35 @@ async def replies(pipe: Pipeline, session_key: str, after: int) -> AsyncGenerato
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             for row in rows:
+                try:
+                    part = _part(row)
+                except TooNew:  # this process is too old for it, and nothing behind it may come first
+                    yield None
+                    await asyncio.sleep(RETRY_SECONDS)
+                    break
                 after = row["id"]
-                yield _part(row)
+                yield part
             if not rows and not await bell.rings():
                 yield None
 
 
 def _part(row: Row) -> ReplyPart:
-    payload = orjson.loads(row["payload"])
+    record = decode_part(row["payload"])
     return ReplyPart(
         id=row["id"],
         turn_id=row["turn_id"],
-        in_reply_to=tuple(payload["in_reply_to"]),
-        part=payload["part"],
-        parts=payload["parts"],
-        text=payload["text"],
-        media=decode_media(payload["media"]),
+        in_reply_to=record.in_reply_to,
+        part=record.part,
+        parts=record.parts,
+        text=record.text,
+        media=record.media,
     )
 
 
 class Bell:
     """Rings when a channel does. While Redis is away it stays silent, and it listens again by itself."""
 
-    def __init__(self, server: Server, channel: str) -> None:
+    def __init__(self, server: RedisServer, channel: str) -> None:
         self._server = server
         self._channel = channel
         self._client: aioredis.Redis | None = None

@@ -15,6 +15,8 @@ from shared.store.database import Row
 from shared.store.search import Hit
 from shared.value import value
 
+NEWEST_MS = 2**62
+
 
 @value
 class StoredSession:
@@ -88,6 +90,11 @@ async def sessions(store: Store, limit: int, active_since: int = 0) -> list[List
     """Sessions active at or after a time (wall clock, ms), the last active first."""
     rows = await store.sessions.listed(limit, active_since)
     return [ListedSession(*_stored(row), row["preview"]) for row in rows]
+
+
+async def session_page(store: Store, limit: int, before: int = NEWEST_MS) -> list[StoredSession]:
+    """Sessions that were last active before a time (wall clock, ms), the last active first, without any text."""
+    return [session_from(row) for row in await store.overview.sessions(before, limit)]
 
 
 async def session(store: Store, key_or_id: str) -> StoredSession:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
-
-import orjson
 
 from shared import keys
 from shared.clock import moment
-from shared.codec import decode_source
 from shared.errors import CannotDo, Malformed, NotFound, Unavailable
 from shared.lane import Lane
-from shared.lane_key import Destination, conversation_of
+from shared.lane_key import conversation_of
 from shared.messages import State
 from shared.pipeline import Pipeline
 from shared.reading.keys import KeyState, state_of_key
 from shared.session_key import SessionKey
 from shared.store.database import Row
+from shared.store.runs import RESPONSE, run_of
 from shared.value import value
 
 UNSENT = ("pending", "sending")
@@ -46,6 +45,15 @@ class TracedPart:
 
 
 @value
+class TracedStep:
+    """A tool call of a turn that has not ended, or one of which nobody knows how it ended."""
+
+    name: str
+    state: str  # planned, begun or done; unknown: it may have happened, and was not run again
+    begun_at: datetime | None
+
+
+@value
 class Trace:
     """A message with every stage it has passed. What only Redis knows yet has no stages and no event."""
 
@@ -61,6 +69,7 @@ class Trace:
     stages: tuple[PassedStage, ...]
     worker: str | None
     parts: tuple[TracedPart, ...]
+    steps: tuple[TracedStep, ...] = ()  # filled in by `with_steps`
 
     @property
     def timings(self) -> dict[str, datetime]:
@@ -128,6 +137,18 @@ async def keys_ahead(pipe: Pipeline, message: Trace) -> tuple[KeyState | Unknown
     return (*ahead, *[await _state(pipe.deliveries, destination) for destination in dict.fromkeys(unsent)])
 
 
+async def with_steps(pipe: Pipeline, message: Trace) -> Trace:
+    """The message with what its tools do while its turn runs; afterwards, with the calls that may have happened."""
+    runs = pipe.store.runs
+    turn = await pipe.store.sessions.turn(message.turn_id) if message.turn_id else None
+    if turn is not None:
+        names = await runs.unknown(turn["session_id"], turn["id"])
+        return replace(message, steps=tuple(TracedStep(name, "unknown", None) for name in names))
+    found = [step for step in await runs.steps(run_of(message.id)) if step.kind != RESPONSE]
+    steps = [TracedStep(step.name, step.state, moment(step.begun_at) if step.begun_at else None) for step in found]
+    return replace(message, steps=tuple(steps))
+
+
 def reason_word(reason: str | None) -> str | None:
     """A reason without its details, which may be an exception's text: those are for operators alone."""
     return reason and reason.partition(":")[0]
@@ -144,6 +165,8 @@ def _stages(row: Row, turn: Row | None, parts: list[Row]) -> tuple[PassedStage, 
     passed: list[tuple[str, int, int | None]] = [("received", row["received_at"], None)]
     if turn is not None:
         passed += [(stage, turn[f"{stage}_at"], None) for stage in ("claimed", "started", "committed")]
+    elif row["finished_at"] is not None:  # it ended by itself: a control message, or one that an operator dropped
+        passed.append(("committed", row["finished_at"], None))
     for part in parts:
         for stage in ("sending", "sent"):
             if part[f"{stage}_at"] is not None:
@@ -156,10 +179,8 @@ def _stages(row: Row, turn: Row | None, parts: list[Row]) -> tuple[PassedStage, 
 
 
 def _part(row: Row) -> TracedPart:
-    source = decode_source(orjson.loads(row["payload"])["source"])
-    destination = str(Destination(source.platform, source.account, source.chat))
     sent = (row["ordinal"], row["state"], row["attempts"], bool(row["ambiguous"]), row["receipt"], row["reason"])
-    return TracedPart(*sent, destination)
+    return TracedPart(*sent, row["destination"])
 
 
 async def _unjournaled(pipe: Pipeline, id: str) -> Trace | None:

@@ -10,7 +10,7 @@ from shared.value import value
 
 if TYPE_CHECKING:  # the command line imports UsageGroup to parse its options, and not the database for that
     from shared.store import Store
-    from shared.store.usage import Spent
+    from shared.store.usage import SpentInAll
 
 EVER = ""  # before all days
 
@@ -29,7 +29,7 @@ class UsageLine:
     """What one user, agent, model or day has cost."""
 
     name: str
-    spent: Spent
+    spent: SpentInAll
 
 
 async def usage(store: Store, group: UsageGroup, limit: int, days: int | None = None) -> list[UsageLine]:

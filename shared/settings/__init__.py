@@ -24,14 +24,19 @@ from pydantic_settings import (
 from shared.errors import ConfigurationError
 from shared.platforms import ALWAYS_ON, FOR_PROGRAMS, PLATFORMS
 from shared.platforms.settings import ChatSettings, PlatformSettings
+from shared.setting_values import PREFIX
 from shared.settings.agents import AgentSettings, LlmSettings, NamedAgent, RoutingRule
 from shared.settings.budget import BudgetSettings, SpendingSettings
 from shared.settings.complaints import Complaints
 from shared.settings.conversations import ConversationSettings, MemorySettings, ResetRule, ResetSettings
+from shared.settings.dashboard import DashboardSettings
+from shared.settings.media import FileSettings, MediaSettings
 from shared.settings.people import CustomCommand, PeopleSettings, check_entries, ids_on
 from shared.settings.privacy import PrivacySettings
 from shared.settings.processes import ProcessSettings
+from shared.settings.quota import LimitSettings, QuotaSettings
 from shared.settings.receiving import ReceiverSettings
+from shared.settings.schedules import ScheduleSettings, SchedulesSettings
 from shared.settings.secrets import secrets_of
 from shared.settings.section import Section
 from shared.settings.servers import ServerSettings
@@ -43,16 +48,18 @@ __all__ = [
     "BudgetSettings",
     "CustomCommand",
     "LlmSettings",
+    "MediaSettings",
     "MemorySettings",
     "NamedAgent",
+    "QuotaSettings",
     "ResetRule",
     "ResetSettings",
     "RoutingRule",
+    "ScheduleSettings",
     "Settings",
     "load",
 ]
 
-PREFIX = "KEYTURN_"
 PlatformBlock = TypeVar("PlatformBlock", bound=PlatformSettings)
 
 if TYPE_CHECKING:
@@ -72,10 +79,14 @@ class Settings(
     PeopleSettings,
     ConversationSettings,
     SpendingSettings,
+    LimitSettings,
+    SchedulesSettings,
     PrivacySettings,
     WorkSettings,
+    FileSettings,
     ReceiverSettings,
     ProcessSettings,
+    DashboardSettings,
     _PlatformBlocks,
     BaseSettings,
 ):
@@ -120,6 +131,12 @@ class Settings(
     def _machines_hide_ids_alike(self) -> Settings:
         if self.redact_pii and self.redact_key is None and not self.database.startswith("sqlite:"):
             raise ValueError("REDACT_PII needs REDACT_KEY here: all machines must hide an id the same way")
+        return self
+
+    @model_validator(mode="after")
+    def _files_outlive_turns(self) -> Settings:
+        if self.media.orphan_hours * 3600 < 2 * self.turn_timeout_seconds:
+            raise ValueError("MEDIA__ORPHAN_HOURS must be twice TURN_TIMEOUT_SECONDS: running turns need their files")
         return self
 
     def platform(self, name: str) -> PlatformSettings | None:

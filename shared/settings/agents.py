@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Self
+from pathlib import Path
+from typing import Literal, Self
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -11,7 +12,48 @@ from shared.session_key import MAIN
 from shared.setting_values import Names
 from shared.settings.section import Block, Section
 
+OWN_TOOLS = ("schedule", "send")
 _AGENT_NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")  # as session keys have it
+_SERVER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,20}")  # the names of its tools begin with it
+
+
+class McpServer(Block):
+    """A server whose tools the model may call: a program, or a URL."""
+
+    line: str | None = None
+    """The program and its arguments, as COMMAND__LINE. It is started on first use, once in each worker."""
+    url: str | None = Field(default=None, repr=False)
+    """The address of a server that is there already (streamable HTTP)."""
+    environment: dict[str, SecretStr] = Field(default_factory=dict)
+    """Variables of the program, beside a few usual ones such as PATH and HOME. It gets no others."""
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    """Headers of each request to the URL."""
+    directory: Path | None = None
+    """Where the program runs. Unset: where the worker does."""
+    start_seconds: float = Field(default=10, gt=0)
+    """A server that is not ready by then is ended; the turn goes on without it."""
+    required: bool = False
+    """Without this server no turn runs: messages wait for it. Otherwise turns go on without its tools."""
+    tools: Names = ()
+    """Of its tools only these. None: all."""
+    effects: dict[str, Literal["read", "keyed", "write"]] = Field(default_factory=dict)
+    """What its tools do outside, by name, as `effect` of `@tool`. Tools that are not listed count as `write`."""
+    trusted: bool = False
+    """Believe what the server says of its tools: those that it calls read-only count as `read`."""
+
+    @model_validator(mode="after")
+    def _is_one_or_the_other(self) -> Self:
+        if (self.line is None) == (self.url is None):
+            raise ValueError("LLM__MCP: a server has either a line or a url")
+        if self.url is not None and not self.url.startswith(("https://", "http://")):
+            raise ValueError("LLM__MCP: a url is an http(s) address")
+        return self
+
+
+def not_a_key(key: str) -> str:
+    """What keeps a text from being sent as a key in a header, without telling the key; empty where nothing does."""
+    wrong = next((place for place, sign in enumerate(key, 1) if not "!" <= sign <= "~"), None)
+    return f"character {wrong} is none that a key can have; copy the key again, all of it" if wrong is not None else ""
 
 
 class LlmSettings(Block):
@@ -26,7 +68,7 @@ class LlmSettings(Block):
     system_prompt: str = "You are a helpful assistant in a chat. Answer briefly, in the language of the user."
     """What the model is told before every conversation."""
     timeout_seconds: float = Field(default=120, gt=0)
-    """A model that takes longer counts as not answering; the turn is tried again."""
+    """A model that says nothing for so long counts as not answering; the turn is tried again."""
     max_output_tokens: int | None = Field(default=None, ge=1)
     """A longer answer is cut off here. Unset: where the provider cuts."""
     context_tokens: int | None = Field(default=None, ge=512)
@@ -37,12 +79,123 @@ class LlmSettings(Block):
     """Further models that a conversation may be switched to with /model; same provider key and address. None: no switching."""
     aside_model: str | None = None
     """The model for questions aside: titles, summaries, memory. Unset, or when it fails: the one that answers."""
+    images: int = Field(default=8, ge=0)
+    """How many pictures a request shows, the newest first; earlier ones are named in the text. 0: the model reads text only.
+    A model that refuses pictures is asked again without them."""
+    image_bytes: int = Field(default=5_000_000, ge=1)
+    """A larger picture is named and not shown. Providers refuse those."""
+    document_characters: int = Field(default=20_000, ge=0)
+    """How much text of documents a request holds, the newest first. 0: documents are only named."""
+
+    tools: Names = ()
+    """Modules with functions that the model may call: those with `@tool` from `keyturn`. None: it can only talk."""
+    approve: Names = ()
+    """Tools that run only after the user said yes: names, or patterns such as `shop_*`. None: all run at once."""
+    approval_seconds: float = Field(default=86_400, gt=0)
+    """A question about a tool that nobody answers for so long counts as a no."""
+    ask_user: bool = False
+    """Give the model a tool to ask the user something in the middle of its work. The answer may come at any time."""
+    own_tools: Names = ()
+    """Tools of Keyturn's own that the model may call: `schedule` (make, list and remove schedules) and `send` (to other chats, for
+    admins). They act with the rights of who speaks."""
+    mcp: dict[str, McpServer] = Field(default_factory=dict)
+    """MCP servers by name, whose tools the model may call: `LLM__MCP__SHOP__LINE=python3 shop_server.py`. Needs keyturn[mcp]."""
+    tool_seconds: float = Field(default=60, gt=0)
+    """A tool that takes longer is ended, and the model is told. A function that is not async runs on, unheard."""
+    tool_result_characters: int = Field(default=20_000, ge=100)
+    """The model sees the first so many characters of what a tool returns."""
+    max_requests: int = Field(default=20, ge=1)
+    """A turn that asks the model more often than this ends with a plain reason."""
+    max_tool_calls: int = Field(default=50, ge=1)
+    """A turn that wants more tool calls than this ends with a plain reason."""
+    max_turn_tokens: int | None = Field(default=None, ge=1)
+    """A turn that has used so many tokens asks the model no more, and ends with a plain reason. Unset: no limit."""
+    max_turn_seconds: float | None = Field(default=None, gt=0)
+    """The same for its time. Unset: only TURN_TIMEOUT_SECONDS, which is a failure."""
+
+    @field_validator("mcp")
+    @classmethod
+    def _are_short_names(cls, servers: dict[str, McpServer]) -> dict[str, McpServer]:
+        if bad := [name for name in servers if not _SERVER_NAME.fullmatch(name)]:
+            raise ValueError(f"LLM__MCP: {bad[0]!r:.80} cannot be a name; it has letters, digits, - and _, at most 20")
+        return servers
+
+    @field_validator("api_key")
+    @classmethod
+    def _is_a_key(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None and (complaint := not_a_key(key.get_secret_value())):
+            raise ValueError(f"LLM__API_KEY: {complaint}")
+        return key
 
     @field_validator("base_url")
     @classmethod
     def _is_an_http_address(cls, url: str | None) -> str | None:
         if url is not None and not url.startswith(("https://", "http://")):
             raise ValueError("LLM__BASE_URL is an http(s) address")
+        return url
+
+    @field_validator("own_tools")
+    @classmethod
+    def _are_own_tools(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := [name for name in names if name not in OWN_TOOLS]:
+            raise ValueError(f"LLM__OWN_TOOLS: {unknown[0]!r:.40} is none of {', '.join(OWN_TOOLS)}")
+        return names
+
+
+class CommandSettings(Block):
+    """The `command` agent: a program that runs once per turn."""
+
+    line: str = ""
+    """The program and its arguments: `python3 mybot.py --brief`. Quotes work as in a shell, but no shell runs it."""
+    output: Literal["text", "events"] = "text"
+    """`text`: what it writes is the answer. `events`: one event in each line, as JSON. Text of users is never read as events."""
+    directory: Path | None = None
+    """Where it runs. Unset: in an empty directory of its own, which is removed when it has ended."""
+    pass_environment: Names = ()
+    """Names of variables that it gets as the worker has them, beside a few usual ones such as PATH and HOME."""
+    environment: dict[str, SecretStr] = Field(default_factory=dict)
+    """Further variables for it, as JSON: `{"SHOP_TOKEN": "…"}`."""
+    max_output_bytes: int = Field(default=16 * 2**20, ge=1)
+    """A program that writes more than this is ended, and the turn fails."""
+    max_memory_mb: int | None = Field(default=None, ge=16)
+    """How much address space each of its processes may have. Unset: as much as the worker."""
+    max_cpu_seconds: int | None = Field(default=None, ge=1)
+    """How much CPU time each of its processes may use. Unset: as much as the turn's time allows."""
+    max_file_mb: int | None = Field(default=None, ge=1)
+    """How large a file it may write. Unset: as large as the worker may."""
+    max_open_files: int = Field(default=1024, ge=16)
+    """How many files each of its processes may have open."""
+    sandbox: Literal["none", "bubblewrap"] = "none"
+    """`bubblewrap`: it sees the disk read-only, writes to its directory only, and has no network. Without bwrap, nothing starts."""
+    sandbox_network: bool = False
+    """Let it use the network from inside its sandbox."""
+    sandbox_hidden: Names = ()
+    """Directories that look empty from inside its sandbox, such as `~/.ssh` and DATA_DIR."""
+
+
+class HttpSettings(Block):
+    """The `http` agent: each turn is posted to a URL."""
+
+    url: str | None = Field(default=None, repr=False)
+    """Where turns are posted to. With FORMAT=chat, an OpenAI-compatible server up to and with its `/v1`."""
+    format: Literal["turn", "chat"] = "turn"
+    """`turn`: the server gets turns and says events. `chat`: it speaks OpenAI's chat completions; no system prompt is sent."""
+    model: str | None = None
+    """The name that the agent goes by there, for FORMAT=chat."""
+    token: SecretStr | None = None
+    """Sent as `Authorization: Bearer …`."""
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    """Further headers of each request, for FORMAT=turn, as JSON: `{"X-Key": "…"}`."""
+    timeout_seconds: float = Field(default=120, gt=0)
+    """A server that says nothing for so long counts as not answering; the turn is tried again."""
+    max_answer_bytes: int = Field(default=16 * 2**20, ge=1, le=32 * 2**20)
+    """A server that says more than this is not listened to any longer, and the turn fails."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_http_address(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("https://", "http://")):
+            raise ValueError("HTTP__URL is an http(s) address")
         return url
 
 
@@ -53,6 +206,10 @@ class NamedAgent(Block):
     """As AGENT."""
     llm: LlmSettings = LlmSettings()
     """As LLM."""
+    command: CommandSettings = CommandSettings()
+    """As COMMAND."""
+    http: HttpSettings = HttpSettings()
+    """As HTTP."""
 
 
 class RoutingRule(Block):
@@ -78,11 +235,15 @@ class AgentSettings(Section):
     TITLE = "Agents and models"
 
     agent: str = "echo"
-    """`echo`, `llm`, `local`, or `module:object`: a function str -> str, sync or async, or an object with `run(turn)`."""
+    """`echo`, `llm`, `local`, `command`, `http`, or `module:object`: a function str -> str, sync or async, or an object with `run(turn)`."""
     llm: LlmSettings = LlmSettings()
     """Which model answers, and what it is told."""
+    command: CommandSettings = CommandSettings()
+    """Which program answers, for AGENT=command."""
+    http: HttpSettings = HttpSettings()
+    """Which server answers, for AGENT=http."""
     agents: dict[str, NamedAgent] = Field(default_factory=dict)
-    """Further agents by name, each with its own AGENT and LLM: `AGENTS__<NAME>__AGENT`, `AGENTS__<NAME>__LLM__MODEL`."""
+    """Further agents by name, each with its own AGENT, LLM, COMMAND and HTTP: `AGENTS__<NAME>__AGENT`, `AGENTS__<NAME>__LLM__MODEL`."""
     routing: tuple[RoutingRule, ...] = ()
     """Who talks to which agent, a JSON list: `[{"platform": "…", "chat": "-100", "agent": "helper"}]`. First match wins."""
 
@@ -103,4 +264,5 @@ class AgentSettings(Section):
         """The settings as that agent has them."""
         if name not in self.agents:
             return self
-        return self.model_copy(update={"agent": self.agents[name].agent, "llm": self.agents[name].llm})
+        named = self.agents[name]
+        return self.model_copy(update={block: getattr(named, block) for block in NamedAgent.model_fields})

@@ -35,6 +35,7 @@ class Complaints:
         return "; ".join(self._unknown(self._parts(name)) for name in variables)
 
     def _clause(self, loc: tuple[str, ...], kind: str, text: str) -> str:
+        text = text.removeprefix("Value error, ")  # pydantic's words before ours
         if not loc:
             return f"settings: {text}"
         if loc[0].startswith(self._prefix.lower()):  # as .env has it

@@ -44,9 +44,14 @@ class PeopleSettings(Section):
     """Users that may talk to the bot: `<platform>:42`, or a bare id, which counts on all chat platforms; `*` is everybody there."""
     allow_all_users: bool = False
     """Everybody may talk to the bot where no list says otherwise."""
+    pairing: bool = True
+    """A stranger who writes to the bot directly is told a pairing code, which lets them in once it is approved with
+    `keyturn pair approve`. Off: strangers get no answer; who was let in stays so until `keyturn pair revoke`."""
     admin_users: Names = ()
     """Users that may give every command: `<platform>:42`, or a bare id, which counts on all chat platforms. Where a program
     makes up the user ids, only the first form counts."""
+    admins_may_approve: bool = False
+    """Admins may answer a question that was put to somebody else in a conversation that several people share."""
     user_commands: Names = (EVERYBODY,)
     """The commands that others may give; `*` is all but those for admins. /help and /whoami are always among them."""
     commands: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")], CustomCommand] = Field(

@@ -22,7 +22,8 @@ class ServerSettings(Section):
     database_url: SecretStr | None = None
     """`sqlite:///path` for one machine, `postgresql://…` for several. Unset: SQLite under DATA_DIR."""
     data_dir: Path = Path(".keyturn")
-    """The directory of the embedded servers' files. One `keyturn up` runs per directory."""
+    """The directory of the embedded servers' files, of listeners' spools and of the files that people send. One `keyturn up`
+    runs per directory."""
     durability: Literal["journal", "redis"] = "journal"
     """`journal`: a message is in SQL before its sender gets an answer, so losing Redis loses nothing. `redis`: accepting is
     faster, and a crash of Redis loses the messages that it had not yet written to disk."""
@@ -33,6 +34,11 @@ class ServerSettings(Section):
     def sqlite_path(self) -> Path:
         """The file of the embedded database."""
         return self.data_dir / "keyturn.db"
+
+    @property
+    def blob_dir(self) -> Path:
+        """Where the files of conversations are kept."""
+        return self.data_dir / "blobs"
 
     @property
     def database(self) -> str:

@@ -17,7 +17,8 @@ class WorkSettings(Section):
     TITLE = "Turns and deliveries"
 
     concurrency: int = Field(default=200, ge=1)
-    """Turns that one worker process runs at once, and never more. A turn that waits for its model counts."""
+    """Turns that one worker process runs at once, and never more. A turn that waits for its model counts. At 256, 512, 1024
+    and so on a process pauses for a fifth of a second, so that others get their part."""
     turn_timeout_seconds: float = Field(default=300, gt=0)
     """A turn that takes longer is stopped and counts as failed."""
     turns_per_lease: int = Field(default=16, ge=1)
@@ -43,6 +44,9 @@ class WorkSettings(Section):
     """Chats that one worker process sends replies to at once. Raise it when platforms answer slowly and replies wait."""
     delivery_max_attempts: int = Field(default=12, ge=1)
     """A reply that could not be sent this often becomes a dead letter."""
+    show_while_written: bool = True
+    """Answers appear in the chat while the agent writes them, where the platform lets a message be changed or has a preview
+    of its own. False: they appear when they are finished."""
     resend_ambiguous: bool = True
     """A send may have arrived although no answer came. True: it is sent again, so a chat may see it twice. False: it is left,
     so a chat may never see it. Platforms that recognise a repetition are always sent it again."""

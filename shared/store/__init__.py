@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from shared.store.approvals import Approvals
+from shared.store.asks import AskStore
+from shared.store.audit import Audit
 from shared.store.backlog import backlog
+from shared.store.blob_references import BlobReferences
 from shared.store.commits import Commits
+from shared.store.control import ControlCommits
 from shared.store.database import Database, Row, open_database
 from shared.store.dead import DeadLetters
 from shared.store.deletion import Deletion
-from shared.store.facts import Facts
+from shared.store.drafts import Drafts
+from shared.store.facts import FactStore
 from shared.store.journal import Journal
 from shared.store.memory import Memory
 from shared.store.outbox import Outbox
+from shared.store.overview import OverviewRows
 from shared.store.owned import Owned
+from shared.store.pairing import Pairings
+from shared.store.places import Places
+from shared.store.quota import Quota
 from shared.store.rejection import Rejections
+from shared.store.runs import Runs
+from shared.store.schedules import Schedules
 from shared.store.search import Search
 from shared.store.secrets import Secrets
 from shared.store.sessions import Sessions
+from shared.store.stateless import StatelessRequests
 from shared.store.titles import Titles
 from shared.store.transcript import Transcript
 from shared.store.usage import Usage
@@ -25,22 +38,37 @@ __all__ = ["Store", "open_store"]
 
 
 class Store:
+    """Everything in SQL, one attribute for each table or question. What a method has written when it returns survives a crash."""
+
     def __init__(self, database: Database, history_messages: int) -> None:
         self.database = database
         self.journal = Journal(database)
         windows = Windows()
         self.transcript = Transcript(database, history_messages, windows)
         self.commit = Commits(database, windows).commit
+        self.commit_control = ControlCommits(database).commit
         self.reject_waiting = Rejections(database).reject_waiting
-        self.facts = Facts(database)
+        self.blob_references = BlobReferences(database)
+        self.facts = FactStore(database)
         self.memory = Memory(database)
         self.owned = Owned(database)
         self.outbox = Outbox(database)
+        self.drafts = Drafts(database)
         self.dead = DeadLetters(database)
+        self.audit = Audit(database)
+        self.overview = OverviewRows(database)
+        self.quota = Quota(database)
+        self.pairings = Pairings(database)
+        self.runs = Runs(database)
+        self.asks = AskStore(database)
+        self.approvals = Approvals(self.pairings)
+        self.places = Places(database)
         self.delete = Deletion(database).delete
+        self.schedules = Schedules(database)
         self.search = Search(database)
         self.sessions = Sessions(database)
         self.secrets = Secrets(database, self.facts)
+        self.stateless = StatelessRequests(database)
         self.titles = Titles(database)
         self.usage = Usage(database)
 
@@ -50,4 +78,5 @@ class Store:
 
 
 async def open_store(url: str, history_messages: int) -> Store:
+    """The store on the database that a URL names, ready for use."""
     return Store(await open_database(url), history_messages)

@@ -9,6 +9,8 @@ from shared.store.database.statements import Step, declared
 
 
 class BacklogSql(Protocol):
+    """The statements of backlog.sql, with the values that each needs."""
+
     def backlog(self) -> Step: ...
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypedDict, Unpack
 
+from shared.store.blob_references import branch_references
 from shared.store.change import Also, Stamp
 from shared.store.database.statements import Step, declared
 
@@ -25,6 +26,8 @@ class BranchRow(TypedDict):
 
 
 class BranchesSql(Protocol):
+    """The statements of branches.sql, with the values that each needs."""
+
     def branch_session(self, **row: Unpack[BranchRow]) -> Step: ...
     def branch_messages(self, *, branch_id: str, rows: int, session_id: str, turn_id: str) -> Step: ...
     def reopen_session(self, *, target: str, session_id: str, turn_id: str) -> Step: ...
@@ -33,7 +36,7 @@ class BranchesSql(Protocol):
 sql = declared(BranchesSql)
 
 
-def branch_into(branch_id: str, rows: int, title: str | None, owner: str | None) -> tuple[Also, Also]:
+def branch_into(branch_id: str, rows: int, title: str | None, owner: str | None) -> tuple[Also, ...]:
     """Open a session with a copy of this one's conversation up to row number `rows`."""
 
     def session(stamp: Stamp) -> Step:
@@ -51,7 +54,7 @@ def branch_into(branch_id: str, rows: int, title: str | None, owner: str | None)
     def messages(stamp: Stamp) -> Step:
         return sql.branch_messages(branch_id=branch_id, rows=rows, session_id=stamp.session_id, turn_id=stamp.turn_id)
 
-    return session, messages
+    return session, messages, branch_references(branch_id)
 
 
 def reopen(session_id: str) -> Also:

@@ -25,11 +25,15 @@ LAST = 2**62
 
 @value
 class Page:
+    """Some of the rows that may match, newest first."""
+
     rows: list[Row]
     complete: bool = True  # False on the last page: there may be more that nobody looks at
 
 
 class CandidatesSql(Protocol):
+    """The statements of candidates.sql, with the values that each needs."""
+
     def search_candidates(self, *, query: str, owner: str | None, before: int, limit: int) -> Step: ...
     def search_newest_postgres(self, *, query: str, owner: str, before: int, limit: int, enough: int) -> Step: ...
     def search_candidates_postgres(self, *, query: str, owner: str | None, before: int, limit: int) -> Step: ...

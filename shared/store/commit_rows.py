@@ -25,7 +25,7 @@ from shared.store.change import Commit, Stamp
 from shared.store.parts import PartRow
 
 
-class Signed(TypedDict):
+class SignedRow(TypedDict):
     """What every element says of its commit."""
 
     session_id: str
@@ -34,10 +34,14 @@ class Signed(TypedDict):
 
 
 class MailId(TypedDict):
+    """Names one inbound in the table inbox."""
+
     id: str
 
 
-class TurnRow(Signed):
+class TurnRow(SignedRow):
+    """One turn, as the statements of a batch read it."""
+
     session_key: str
     version: int  # that the turn loaded
     mail: list[MailId]  # journaled inbounds that must still wait
@@ -56,7 +60,9 @@ class TurnRow(Signed):
     started_at: int
 
 
-class EndedRow(Signed):
+class EndedRow(SignedRow):
+    """How one inbound ended."""
+
     id: str
     state: str
     reason: str | None
@@ -64,6 +70,8 @@ class EndedRow(Signed):
 
 
 class UnjournaledRow(EndedRow):
+    """An inbound that the journal lacks: it came while the database was away, and is written together with its end."""
+
     session_key: str
     event_id: str
     platform: str
@@ -72,7 +80,9 @@ class UnjournaledRow(EndedRow):
     received_at: int
 
 
-class MessageRow(Signed):
+class MessageRow(SignedRow):
+    """One row of a transcript."""
+
     n: int
     role: str
     text: str
@@ -81,6 +91,8 @@ class MessageRow(Signed):
 
 
 class OutboxRow(PartRow):
+    """One part of a reply, and the session that said it."""
+
     session_id: str
 
 

@@ -1,5 +1,5 @@
 """The commit of a turn: the guarantee. Tables: sessions, routes, inbox, messages, turns, outbox; for some also dead, facts,
-flushes, notes and usage.
+flushes, notes, usage and blob_references.
 
 A commit compares and sets the session's version. Every other row of it is written only if that succeeded, in the same
 transaction. So after a crash a turn is there whole or not at all, and of two writers that loaded the same version one wins:
@@ -16,12 +16,12 @@ from shared import log
 from shared.clock import now_ms
 from shared.codec import storable
 from shared.context.legal import keepable
-from shared.lane_key import CONTROL, lane_of
 from shared.mail import encode_mail
 from shared.messages import Inbound, Session, State
 from shared.owner import owner_of
 from shared.session_key import SessionKey
 from shared.store.batch import CommitBatches, CommitRows
+from shared.store.blob_references import references
 from shared.store.change import NO_CHANGE, Also, Commit, Committed, Stamp
 from shared.store.commit_rows import (
     ended_rows,
@@ -52,6 +52,8 @@ class DeadInbound(TypedDict):
 
 
 class CommitsSql(Protocol):
+    """The statements of commits.sql: what few turns need, one call per row."""
+
     def commit_dead(self, **letter: Unpack[DeadInbound]) -> Step: ...
     def commit_next_session(
         self, *, next_session_id: str, session_key: str, owner: str | None, session_id: str, turn_id: str, now: int
@@ -99,7 +101,7 @@ class Commits:
             unjournaled=json_objects(unjournaled_rows(commit, stamp)),
             messages=json_objects(message_rows(entries, session.message_count, stamp)),
             outbox=json_objects(outbox_rows(parts, stamp)),
-            also=_also(commit, stamp, len(entries), owner),
+            also=(*_also(commit, stamp, len(entries), owner), *references(entries, commit.replies, stamp)),
         )
         outbox = await self._batches.write(rows)
         moved = Session(
@@ -128,10 +130,11 @@ def deactivate(from_n: int, to_n: int) -> Also:
 
 
 def _owner(commit: Commit) -> str | None:
-    """The owner of a session that begins with this mail. Control messages are nobody's conversation."""
-    if not commit.mail or lane_of(commit.session_key) == CONTROL:
+    """The owner of a session that begins with this mail."""
+    if not commit.mail:
         return None
-    return owner_of(SessionKey.parse(commit.session_key), commit.mail[-1].inbound.source)
+    inbound = commit.mail[-1].inbound
+    return inbound.owner or owner_of(SessionKey.parse(commit.session_key), inbound.source)
 
 
 def _also(commit: Commit, stamp: Stamp, added: int, owner: str | None) -> Sequence[Step]:

@@ -58,6 +58,8 @@ class RefusalRow(PartRow):
 
 
 class DeadSql(Protocol):
+    """The statements of dead.sql, with the values that each needs."""
+
     def set_aside(self, **letter: Unpack[Letter]) -> Step: ...
     def refuse_notice(self, **notice: Unpack[RefusalRow]) -> Step: ...
     def dead_list(self, *, state: str, limit: int) -> Step: ...
@@ -71,6 +73,9 @@ sql = declared(DeadSql)
 
 
 class DeadLetters:
+    """Messages and replies that were set aside. Each is recorded once, however often that is tried, and stays until it is
+    replayed or dropped."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -96,7 +101,7 @@ class DeadLetters:
     async def refuse(self, inbound: Inbound, session_key: str, notice: str) -> Told | None:
         """Set an inbound aside that its key has no room for, whole, so that it can be replayed; and tell the chat, unless
         it was told of another one not long ago. Both or neither. Gives the part that is to be sent, if there is one."""
-        now, mail = now_ms(), Mail(0, _without_names(inbound))
+        now, mail = now_ms(), Mail(0, without_names(inbound))
         turn_id = f"full_{inbound.id}"
         destination, [part] = parts_of([mail], [Reply(notice)], turn_id=turn_id, session_key=session_key, now=now)
         letter = sql.set_aside(
@@ -114,10 +119,12 @@ class DeadLetters:
         return Told(destination, told[0]["id"]) if told else None
 
     async def all(self, *, state: str, limit: int) -> list[Row]:
+        """Dead letters in this state, newest first."""
         [rows] = await self._database.read(sql.dead_list(state=state, limit=limit))
         return rows
 
     async def find(self, id: int) -> Row | None:
+        """One dead letter. None: there is none with this id."""
         [rows] = await self._database.read(sql.dead_by_id(id=id))
         return rows[0] if rows else None
 
@@ -141,6 +148,6 @@ def _notice(part: PartRow) -> Step:
     return sql.refuse_notice(reason=FULL, since=since, **part)
 
 
-def _without_names(inbound: Inbound) -> Inbound:
+def without_names(inbound: Inbound) -> Inbound:
     """The part outlives its conversation: it holds no more than is needed to send it."""
     return replace(inbound, source=replace(inbound.source, chat_name=None, user_name=None, topic=None))

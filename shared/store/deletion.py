@@ -1,7 +1,8 @@
 """Deleting a conversation for good: its words leave every table and every index in one transaction.
 
 What stays has no words: the journal's rows, so that a redelivery is still known, the turns, and what was spent. A
-reply that is still to be sent goes too. Requests that nobody understood belong to no conversation: `keyturn dead drop`.
+reply that is still to be sent goes too. Control messages belong to no session, so all those of the conversation's keys go.
+Its files go later, when the housekeeper finds that nothing refers to them. Requests that nobody understood belong to no conversation: `keyturn dead drop`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from shared.errors import Unavailable
-from shared.lane_key import ControlKey, parse_key
+from shared.lane_key import ControlKey, conversation_of
 from shared.session_key import SessionKey
 from shared.store import sessions
 from shared.store.database import Database, Row
@@ -24,6 +25,8 @@ _EVER = 2**62
 
 
 class DeletionSql(Protocol):
+    """The statements of deletion.sql, with the values that each needs."""
+
     def delete_session(self, *, session_id: str, version: int, searched: int) -> Step: ...
     def delete_search(self, *, session_id: str) -> Step: ...
     def delete_notes(self, *, session_id: str) -> Step: ...
@@ -33,10 +36,17 @@ class DeletionSql(Protocol):
     def delete_inbox(self, *, session_id: str) -> Step: ...
     def delete_messages(self, *, session_id: str) -> Step: ...
     def delete_facts(self, *, session_id: str) -> Step: ...
+    def delete_steps(self, *, session_id: str) -> Step: ...
+    def delete_runs(self, *, session_id: str) -> Step: ...
+    def delete_asks(self, *, session_id: str) -> Step: ...
+    def delete_blob_references(self, *, session_id: str) -> Step: ...
     def delete_keys(self, *, session_id: str) -> Step: ...
     def delete_key_dead(self, *, session_id: str, session_key: str, since: int, until: int) -> Step: ...
     def delete_key_inbox(self, *, session_id: str, session_key: str, since: int, until: int) -> Step: ...
     def delete_key_outbox(self, *, session_id: str, session_key: str, since: int, until: int) -> Step: ...
+    def delete_control_dead(self, *, session_id: str, control_key: str) -> Step: ...
+    def delete_control_outbox(self, *, session_id: str, control_key: str) -> Step: ...
+    def delete_control_inbox(self, *, session_id: str, control_key: str) -> Step: ...
     def search_far(self, *, session_id: str) -> Step: ...
     def delete_grams_rows(self, *, session_id: str) -> Step: ...
     def delete_grams(self, *, session_id: str, place: int, grams: str) -> Step: ...
@@ -57,6 +67,8 @@ class _Talked:
 
 
 class Deletion:
+    """Removes a session with all that was said in it in one transaction, and then its control messages."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -68,7 +80,6 @@ class Deletion:
             if not found or found[0]["version"] != version:
                 return False
             if await self._deleted(session_id, version):
-                await self._delete_controls(session_id)
                 await self._merge_index()
                 return True
         raise Unavailable("the session is being indexed for search all the time: try again")
@@ -81,6 +92,7 @@ class Deletion:
             sql.delete_session(session_id=session_id, version=version, searched=far[0]["searched"] if far else 0),
             *(self._forget_grams(row) for row in indexed),
             *_words_of_turns(session_id),
+            *(statement for key in keys for statement in _control_messages(session_id, key.session_key)),
             *(statement for key in keys for statement in _words_of_no_turn(session_id, key)),
         )
         return bool(gone)
@@ -88,15 +100,6 @@ class Deletion:
     async def _keys(self, session_id: str) -> list[_Talked]:
         [rows] = await self._database.read(sql.delete_keys(session_id=session_id))
         return [_Talked(r["session_key"], r["since"], _EVER if r["stays"] else r["until"]) for r in rows]
-
-    async def _delete_controls(self, session_id: str) -> None:
-        """Delete the control messages of the session's keys, which have sessions of their own."""
-        for key in await self._keys(session_id):
-            if isinstance(conversation := parse_key(key.session_key), SessionKey):
-                query = sessions.sql.session_by_key(session_key=str(ControlKey(conversation)))
-                [controls] = await self._database.read(query)
-                for row in controls:
-                    await self.delete(row["id"], row["version"])
 
     async def _indexed(self, session_id: str) -> list[Row]:
         """The rows that SQLite's index has to be told to forget, by their grams, which are made again from the text.
@@ -125,7 +128,8 @@ class Deletion:
 
 
 def _words_of_turns(session_id: str) -> Sequence[Step]:
-    """What the session's turns left. Dead letters are found by the rows of outbox and inbox, so they come before them."""
+    """What the session's turns left. Dead letters are found by the rows of outbox and inbox, and steps by those of runs, so
+    they come before them."""
     return (
         sql.delete_search(session_id=session_id),
         sql.delete_notes(session_id=session_id),
@@ -135,6 +139,20 @@ def _words_of_turns(session_id: str) -> Sequence[Step]:
         sql.delete_inbox(session_id=session_id),
         sql.delete_messages(session_id=session_id),
         sql.delete_facts(session_id=session_id),
+        sql.delete_steps(session_id=session_id),
+        sql.delete_runs(session_id=session_id),
+        sql.delete_asks(session_id=session_id),
+        sql.delete_blob_references(session_id=session_id),
+    )
+
+
+def _control_messages(session_id: str, session_key: str) -> Sequence[Step]:
+    """What the control messages of a key left, whenever they were said. Dead letters come first, as above."""
+    control_key = str(ControlKey(SessionKey.parse(conversation_of(session_key))))
+    return (
+        sql.delete_control_dead(session_id=session_id, control_key=control_key),
+        sql.delete_control_outbox(session_id=session_id, control_key=control_key),
+        sql.delete_control_inbox(session_id=session_id, control_key=control_key),
     )
 
 

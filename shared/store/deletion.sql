@@ -46,6 +46,24 @@ DELETE FROM messages WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FRO
 -- Delete its facts.
 DELETE FROM facts WHERE scope = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
 
+-- name: delete_steps
+-- Delete what its unfinished turns have done so far.
+DELETE FROM steps
+WHERE run_id IN (SELECT id FROM runs WHERE session_id = :session_id)
+  AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_runs
+-- Delete its unfinished turns themselves.
+DELETE FROM runs WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_asks
+-- Delete the questions that were asked in it.
+DELETE FROM asks WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_blob_references
+-- Delete its references to files: those to which nothing else refers are removed later.
+DELETE FROM blob_references WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
 -- name: delete_keys
 -- The keys that talked in a session and when; `stays`: the key would go on there.
 SELECT session_key, MIN(claimed_at) AS since, MAX(committed_at) AS until,
@@ -72,6 +90,25 @@ DELETE FROM outbox
 WHERE session_key = :session_key AND created_at BETWEEN :since AND :until
   AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.id = outbox.turn_id)
   AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_control_dead
+-- Delete the dead letters of a key's control messages and of the answers to them. Found by the rows of outbox and inbox.
+DELETE FROM dead
+WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+  AND (kind IN ('inbound', 'mail') AND session_key = :control_key
+    OR kind = 'reply' AND ref IN (
+          SELECT CAST(id AS TEXT) FROM outbox WHERE turn_id IN (SELECT turn_id FROM inbox WHERE session_key = :control_key)))
+
+-- name: delete_control_outbox
+-- Delete the answers to a key's control messages, also those that are still to be sent.
+DELETE FROM outbox
+WHERE turn_id IN (SELECT turn_id FROM inbox WHERE session_key = :control_key)
+  AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
+-- name: delete_control_inbox
+-- Empty a key's control messages that have ended.
+UPDATE inbox SET payload = ''
+WHERE session_key = :control_key AND state <> 'pending' AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
 
 -- name: search_far
 -- How far a session is indexed for search.

@@ -7,6 +7,7 @@ transaction, so a turn that loses the race, or crashes before its commit, change
 | a session's id | `model` | the model that /model switched to: one of LLM__MODELS |
 | a session's id | `summary`, `consolidated` | what was summarised; the number of the last row in it: up to it all are inactive |
 | a session's id | `compress_failed` | JSON: how often in a row compressing by itself failed, and when to try again (ms) |
+| a session's id | `asking` | the runs that wait for a person, separated by spaces; workers/turn/asking.py |
 | a session's id | `topic` | the name of the topic, which platforms give on some messages only |
 | `homes` | a platform | JSON: chat, name, thread and account of the home channel that /sethome chose |
 | a session's id | `reset_reason` | why the conversation before it ended by itself: idle or daily. Consumed by its first turn |
@@ -14,6 +15,7 @@ transaction, so a turn that loses the race, or crashes before its commit, change
 | a session's id | `resumed_at` | wall clock, ms: somebody came back to it then; it has not been idle since |
 | an older gateway's memory | `note:<digest>` | which import brought that note of its memory files; keyturn/importing/memory.py |
 | `secrets` | `sender_key` | what the deployment made up for itself; shared/store/secrets.py |
+| `stateless` | a message's id | wall clock, ms: its request has ended and is to be forgotten; shared/store/stateless.py |
 | a session's id | `joined:<session key>` | that key talks to this session, having come by /resume or having been met there |
 """
 
@@ -26,13 +28,15 @@ from shared.store.database.statements import Step, declared
 
 
 class FactsSql(Protocol):
+    """The statements of facts.sql, with the values that each needs."""
+
     def facts_of(self, *, scope: str) -> Step: ...
 
 
 sql = declared(FactsSql)
 
 
-class Facts:
+class FactStore:
     """Reads facts; commits write them."""
 
     def __init__(self, database: Database) -> None:

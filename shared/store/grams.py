@@ -58,4 +58,5 @@ def grams_for(term: str) -> set[str]:
 
 
 def owner_gram(owner: str) -> str:
+    """The gram that every indexed row of an owner has."""
     return "@" + blake2b(owner.encode(), digest_size=8).hexdigest()

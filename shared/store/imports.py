@@ -13,14 +13,14 @@ from shared.store.database.statements import Step, declared
 from shared.store.usage import Counted
 
 
-class Signed(TypedDict):
+class SignedImport(TypedDict):
     """The session, and the turn id with which an import signs it."""
 
     session_id: str
     turn_id: str
 
 
-class ImportedSession(Signed):
+class ImportedSession(SignedImport):
     """A row of table sessions; `added` is how many rows its transcript has."""
 
     session_key: str
@@ -34,7 +34,7 @@ class ImportedSession(Signed):
     owner: str | None
 
 
-class ImportedMessage(Signed):
+class ImportedMessage(SignedImport):
     """A row of table messages."""
 
     n: int
@@ -46,15 +46,21 @@ class ImportedMessage(Signed):
 
 
 class ImportedUsageApart(Counted):
+    """What was spent beside all turns: a row of table usage."""
+
     session_id: str
     now: int
 
 
 class ImportedUsage(ImportedUsageApart):
+    """What was spent in a conversation, signed by its import."""
+
     turn_id: str
 
 
 class ImportsSql(Protocol):
+    """The statements of imports.sql, with the values that each needs."""
+
     def import_standing(self, *, session_id: str) -> Step: ...
     def import_session(self, **row: Unpack[ImportedSession]) -> Step: ...
     def import_growth(

@@ -13,6 +13,8 @@ from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
 from shared.value import value
 
+END_OF_TIME_MS = 2**63 - 1  # the largest number that both databases keep
+
 
 @value
 class Accepted:
@@ -34,9 +36,12 @@ class Pending:
     payload: str
     attempts: int
     outage_ms: int | None  # how long its provider has been away, by the database's clock
+    received_at: int  # wall clock of its receiver, ms
 
 
 class JournalSql(Protocol):
+    """The statements of journal.sql, with the values that each needs."""
+
     def accept_route(self, *, id: str, session_key: str, session_id: str, mailbox_limit: int, now: int) -> Step: ...
     def accept_inbox(
         self, *, id: str, event_id: str, platform: str, session_key: str, payload: str, now: int
@@ -54,6 +59,8 @@ sql = declared(JournalSql)
 
 
 class Journal:
+    """The accepted inbounds. One that `accept` returned for is numbered and on disk; accepting it again changes nothing."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -109,9 +116,9 @@ class Journal:
         [rows] = await self._database.read(sql.pending_of_key(session_key=session_key, after=after, limit=limit))
         return [Pending(**row) for row in rows]
 
-    async def waiting_keys(self, *, after: str, older_than_ms: int, limit: int) -> Sequence[str]:
-        """Keys that have waited for that long, in order, from `after` on."""
-        before = now_ms() - older_than_ms
+    async def waiting_keys(self, *, after: str, limit: int, older_than_ms: int | None = None) -> Sequence[str]:
+        """Keys that wait, in order, from `after` on. With `older_than_ms`, only those that have waited for that long."""
+        before = now_ms() - older_than_ms if older_than_ms is not None else END_OF_TIME_MS
         [rows] = await self._database.read(sql.pending_keys(after=after, before=before, limit=limit))
         return [row["session_key"] for row in rows]
 

@@ -25,6 +25,8 @@ TRIES = 3
 
 @value
 class Note:
+    """What is remembered of a conversation that ended."""
+
     id: int
     text: str
     created_at: int
@@ -49,7 +51,7 @@ class Due:
 
 
 @value
-class Standing:
+class MemoryStanding:
     """A session that is to be looked at, as it was read."""
 
     upto: int
@@ -62,6 +64,8 @@ class Standing:
 
 
 class MemorySql(Protocol):
+    """The statements of memory.sql, with the values that each needs."""
+
     def notes_of(self, *, owner: str, limit: int) -> Step: ...
     def commit_forget(self, *, owner: str, note_id: int, session_id: str, turn_id: str) -> Step: ...
     def commit_forget_all(self, *, owner: str, session_id: str, turn_id: str) -> Step: ...
@@ -82,6 +86,9 @@ sql = declared(MemorySql)
 
 
 class Memory:
+    """Notes, and the sessions that are still to be looked at for them. A session stays queued until its
+    notes are kept or it is closed."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -99,12 +106,14 @@ class Memory:
         return [Quiet(**row) for row in rows]
 
     async def queue(self, sessions: Sequence[Quiet]) -> None:
+        """Let these sessions be looked at. One that is queued already stays where it is."""
         now = now_ms()
         await self._database.write(
             *(sql.flush_queue(session_id=s.id, session_key=s.session_key, now=now) for s in sessions)
         )
 
     async def due(self, before_ms: int, limit: int) -> list[Due]:
+        """Queued sessions whose time has come."""
         [rows] = await self._database.read(sql.flush_due(before=before_ms, limit=limit))
         return [Due(**row) for row in rows]
 
@@ -116,12 +125,13 @@ class Memory:
 
     # -- looking at one
 
-    async def standing(self, session_id: str) -> Standing | None:
+    async def standing(self, session_id: str) -> MemoryStanding | None:
         """How a session stands that is to be looked at; None when it is not, or no longer."""
         [rows] = await self._database.read(sql.flush_of(session_id=session_id))
-        return Standing(**rows[0]) if rows else None
+        return MemoryStanding(**rows[0]) if rows else None
 
     async def rows(self, session_id: str, after: int, limit: int) -> tuple[Entry, ...]:
+        """The last rows of a session after a given one, oldest first."""
         [rows] = await self._database.read(sql.flush_rows(session_id=session_id, after=after, limit=limit))
         return tuple(Entry(r["role"], r["text"], r["inbound_id"], orjson.loads(r["data"])) for r in reversed(rows))
 
@@ -131,14 +141,17 @@ class Memory:
         return rows[0]["tries"] if rows else None
 
     async def failed(self, session_id: str, turn_id: str, later_ms: int) -> None:
+        """A try came to nothing: look again later, unless another try was begun since."""
         await self._database.write(sql.flush_failed(session_id=session_id, turn_id=turn_id, later=later_ms))
 
-    async def close(self, session_id: str, standing: Standing, state: str, upto: int) -> None:
+    async def close(self, session_id: str, standing: MemoryStanding, state: str, upto: int) -> None:
         """End it without notes."""
         closed = sql.flush_close(session_id=session_id, version=standing.version, state=state, upto=upto)
         await self._database.write(closed)
 
-    async def done(self, session_id: str, turn_id: str, standing: Standing, owner: str, notes: Sequence[str]) -> bool:
+    async def done(
+        self, session_id: str, turn_id: str, standing: MemoryStanding, owner: str, notes: Sequence[str]
+    ) -> bool:
         """Keep the notes and mark the session as looked at: both, or neither because it has moved on."""
         done = sql.flush_done(
             session_id=session_id, turn_id=turn_id, version=standing.version, upto=standing.message_count

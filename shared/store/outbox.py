@@ -14,17 +14,20 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol, TypedDict, Unpack
 
-import orjson
-
 from shared.clock import now_ms
-from shared.codec import decode_address, decode_media, decode_source
+from shared.codec import encode_text
+from shared.errors import TooNew
+from shared.lane_key import Destination
 from shared.messages import Part
+from shared.part_record import decode_part
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
+from shared.value import value
 
 OPEN_SECONDS = 35.0  # a transaction of ours ends within its statement timeout of 30 s
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.5  # between looks at who still writes
 _LAST = 2**63 - 1
+BURIED_VERSION = 1  # of what the dead letter of a reply holds; people read it, and no process does
 
 
 class BuriedLetter(TypedDict):
@@ -40,16 +43,29 @@ class BuriedLetter(TypedDict):
     now: int
 
 
+@value
+class SentPart:
+    """What is known of how a part was sent. No receipt: the platform's answer has not come."""
+
+    idempotency_key: str
+    platform: str
+    account: str
+    receipt: str | None
+
+
 class OutboxSql(Protocol):
+    """The statements of outbox.sql, with the values that each needs."""
+
     def outbox_of(self, *, destination: str, limit: int) -> Step: ...
     def outbox_take(self, *, destination: str, lease: str) -> Step: ...
     def outbox_sending(self, *, id: int, attempts: int, lease: str) -> Step: ...
     def outbox_sent(self, *, id: int, receipt: str) -> Step: ...
+    def outbox_sent_as(self, *, id: int) -> Step: ...
     def outbox_failed(self, *, id: int, attempt: int, reason: str, waits: int) -> Step: ...
     def outbox_ambiguous(self, *, id: int) -> Step: ...
     def bury_part(self, *, id: int, reason: str) -> Step: ...
     def bury_part_letter(self, **letter: Unpack[BuriedLetter]) -> Step: ...
-    def outbox_destinations(self, *, after: str, before: int, limit: int) -> Step: ...
+    def outbox_destinations(self, *, after: str, limit: int) -> Step: ...
     def outbox_of_turn(self, *, turn_id: str) -> Step: ...
     def outbox_of_session(self, *, session_key: str, after: int, limit: int) -> Step: ...
     def outbox_of_session_postgres(self, *, session_key: str, after: int, until: int, limit: int) -> Step: ...
@@ -60,19 +76,34 @@ sql = declared(OutboxSql)
 
 
 class Outbox:
+    """The parts of replies. A part that is `sending` stays so through a crash, and whoever finds it knows that it was perhaps sent."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def open_parts(self, destination: str, limit: int) -> list[Part]:
-        """What this destination still waits for, in order."""
+        """What this destination still waits for, in order. TooNew where only a newer worker can read one of them."""
         [rows] = await self._database.read(sql.outbox_of(destination=destination, limit=limit))
         return [_part(row) for row in rows]
 
+    async def unsent(self, destination: str, limit: int) -> tuple[int, ...]:
+        """The numbers of these parts, whoever can read them."""
+        [rows] = await self._database.read(sql.outbox_of(destination=destination, limit=limit))
+        return tuple(row["id"] for row in rows)
+
     async def take(self, destination: str, lease: str) -> Part | None:
         """The first of them as it was, and write down that an attempt at it begins. None: there is none, or its last attempt came to
-        no end, which is to be looked at before it is sent again."""
+        no end, which is to be looked at before it is sent again. TooNew: only a newer worker can read it; the attempt is
+        taken back."""
         [rows] = await self._database.write(sql.outbox_take(destination=destination, lease=lease))
-        return _part(rows[0]) if rows else None
+        try:
+            return _part(rows[0]) if rows else None
+        except TooNew:
+            row = rows[0]
+            await self._database.write(
+                sql.outbox_failed(id=row["id"], attempt=row["attempts"] + 1, reason="for a newer worker", waits=1)
+            )
+            raise
 
     async def sending(self, part: Part, lease: str) -> bool:
         """Write down that an attempt at a part that was looked at begins. False: another one began, or it is sent already."""
@@ -81,7 +112,16 @@ class Outbox:
         return bool(rows)
 
     async def sent(self, part: Part, receipt: str) -> None:
+        """The platform has the part, and gave this receipt."""
         await self._database.write(sql.outbox_sent(id=part.id, receipt=receipt), can_linger=True)
+
+    async def sent_as(self, id: int) -> SentPart | None:
+        """How the part with this number was sent, or is being sent. None: there is none."""
+        [rows] = await self._database.read(sql.outbox_sent_as(id=id))
+        if not rows:
+            return None
+        to = Destination.parse(rows[0]["destination"])
+        return SentPart(rows[0]["idempotency_key"], to.platform, to.account, rows[0]["receipt"] or None)
 
     async def failed(self, part: Part, reason: str, *, asked_to_wait: bool = False) -> None:
         """It stays to be sent again. An attempt that the platform answered with a request to wait is not counted."""
@@ -90,6 +130,7 @@ class Outbox:
         await self._database.write(failed)
 
     async def ambiguous(self, part: Part) -> None:
+        """Flag a part that was perhaps sent."""
         await self._database.write(sql.outbox_ambiguous(id=part.id))
 
     async def bury(self, part: Part, reason: str, detail: str) -> None:
@@ -100,19 +141,19 @@ class Outbox:
             session_key=part.session_key,
             reason=reason,
             detail=detail,
-            payload=orjson.dumps({"text": part.text, "media": part.media}).decode(),
+            payload=encode_text({"v": BURIED_VERSION, "text": part.text, "media": part.media}),
             attempts=part.attempts + 1,
             now=now_ms(),
         )
         await self._database.write(sql.bury_part(id=part.id, reason=reason), letter)
 
-    async def waiting_destinations(self, *, after: str, older_than_ms: int, limit: int) -> Sequence[tuple[str, int]]:
-        """Destinations that have waited for that long, each with its first row, from `after` on."""
-        before = now_ms() - older_than_ms
-        [rows] = await self._database.read(sql.outbox_destinations(after=after, before=before, limit=limit))
+    async def waiting_destinations(self, *, after: str, limit: int) -> Sequence[tuple[str, int]]:
+        """Destinations that parts wait for, each with its first row, in order, from `after` on."""
+        [rows] = await self._database.read(sql.outbox_destinations(after=after, limit=limit))
         return [(row["destination"], row["first"]) for row in rows]
 
     async def of_turn(self, turn_id: str) -> list[Row]:
+        """The parts of a turn in their order, and what became of each."""
         [rows] = await self._database.read(sql.outbox_of_turn(turn_id=turn_id))
         return rows
 
@@ -156,22 +197,27 @@ class Outbox:
 
 
 def _part(row: Row) -> Part:
-    payload = orjson.loads(row["payload"])
+    """TooNew where only a newer worker can read it."""
+    try:
+        record = decode_part(row["payload"])
+    except TooNew as error:
+        raise TooNew(str(error), written_at=row["created_at"]) from None
     return Part(
         id=row["id"],
         idempotency_key=row["idempotency_key"],
         session_key=row["session_key"],
-        source=decode_source(payload["source"]),
-        in_reply_to=tuple(payload["in_reply_to"]),
-        part=payload["part"],
-        parts=payload["parts"],
-        text=payload["text"],
-        media=decode_media(payload["media"]),
+        source=record.source,
+        in_reply_to=record.in_reply_to,
+        part=record.part,
+        parts=record.parts,
+        text=record.text,
+        media=record.media,
         attempts=row["attempts"],
         waits=row["waits"],
-        answers=payload.get("answers"),
+        answers=record.answers,
         sending=row["state"] == "sending",
         sending_for=timedelta(milliseconds=row.get("sending_ms") or 0),
-        elsewhere=decode_address(payload.get("to")),
-        edits=payload.get("edits"),
+        elsewhere=record.to,
+        edits=record.edits,
+        draft=record.draft,
     )

@@ -2,7 +2,7 @@
 
 -- name: outbox_of
 -- The parts that a destination still waits for, in order; for a part in `sending`, how long ago its attempt began.
-SELECT id, idempotency_key, session_key, payload, state, attempts, waits,
+SELECT id, idempotency_key, session_key, payload, state, attempts, waits, created_at,
        CASE WHEN state = 'sending' THEN {{now_ms}} - sending_at END AS sending_ms
 FROM outbox
 WHERE destination = :destination AND state IN ('pending', 'sending')
@@ -19,7 +19,7 @@ WHERE (state = 'pending' OR taken_by = :lease) AND id = (
     WHERE destination = :destination AND state IN ('pending', 'sending')
     ORDER BY id LIMIT 1
 )
-RETURNING id, idempotency_key, session_key, payload, 'pending' AS state, attempts - 1 AS attempts, waits
+RETURNING id, idempotency_key, session_key, payload, 'pending' AS state, attempts - 1 AS attempts, waits, created_at
 
 -- name: outbox_sending
 -- Mark a given part as `sending`, before it is sent. Of several attempts one succeeds; the same lease may repeat it.
@@ -31,6 +31,10 @@ RETURNING id
 -- name: outbox_sent
 -- The platform has the part.
 UPDATE outbox SET state = 'sent', receipt = :receipt, sent_at = {{now_ms}}, reason = NULL WHERE id = :id
+
+-- name: outbox_sent_as
+-- What a part was sent as, by its number.
+SELECT idempotency_key, destination, receipt FROM outbox WHERE id = :id
 
 -- name: outbox_failed
 -- An attempt failed and the part waits again. Changes nothing when repeated, or when another attempt began since.
@@ -58,14 +62,14 @@ SELECT 'reply', :ref, :session_key, :reason, :detail, :payload, :attempts, 'open
 FROM {{buried}}
 
 -- name: outbox_destinations
--- Destinations whose parts were created before a given time, in order, from a given one on, each with its first part.
+-- Destinations that parts wait for, in order, from a given one on, each with its first part.
 SELECT destination, MIN(id) AS first FROM outbox
-WHERE state IN ('pending', 'sending') AND destination > :after AND created_at <= :before
+WHERE state IN ('pending', 'sending') AND destination > :after
 GROUP BY destination ORDER BY destination LIMIT :limit
 
 -- name: outbox_of_turn
 -- The parts of a turn and what became of each.
-SELECT id, ordinal, state, attempts, ambiguous, receipt, reason, created_at, sending_at, sent_at, payload
+SELECT id, ordinal, destination, state, attempts, ambiguous, receipt, reason, created_at, sending_at, sent_at, payload
 FROM outbox WHERE turn_id = :turn_id ORDER BY ordinal
 
 -- name: outbox_of_session

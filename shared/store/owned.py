@@ -28,6 +28,8 @@ class Listed:
 
 
 class OwnedSql(Protocol):
+    """The statements of owned.sql, with the values that each needs."""
+
     def sessions_of_owner(
         self, *, owner: str, but: str, untitled: int, pattern: str, place: str, limit: int
     ) -> Step: ...

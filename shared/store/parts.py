@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from shared.address import Address
-from shared.codec import encode_text, storable
+from shared.codec import storable
 from shared.errors import Malformed
 from shared.lane_key import Destination, conversation_of
-from shared.messages import Mail, Reply
+from shared.messages import Kind, Mail, Reply
+from shared.part_record import PartRecord, encode_part
 from shared.session_key import check_id
 
 
@@ -40,24 +41,23 @@ def parts_of(
         return "", []
     source, answers = mail[-1].inbound.source, mail[-1].inbound.message
     destination = str(Destination(*source.address.place))
-    in_reply_to = [m.inbound.event_id for m in mail]
+    in_reply_to = tuple(m.inbound.event_id for m in mail if m.inbound.kind is not Kind.ANNOUNCEMENT)
     conversation = conversation_of(session_key)
     rows: list[PartRow] = []
     for ordinal, reply in enumerate(replies, 1):
-        payload = {
-            "source": source,
-            "in_reply_to": in_reply_to,
-            "part": ordinal,
-            "parts": len(replies),
-            "text": storable(reply.text),
-            "media": reply.media,
-            "answers": answers,
-        }
-        to = reply.to
-        if to is not None:
-            payload |= {"to": _checked(to), "answers": answers if to == source.address else None}
-        if reply.edits is not None:
-            payload["edits"] = reply.edits
+        to = _checked(reply.to)
+        record = PartRecord(
+            source,
+            in_reply_to,
+            ordinal,
+            len(replies),
+            storable(reply.text),
+            reply.media,
+            answers if to is None or to == source.address else None,
+            to,
+            reply.edits,
+            reply.draft,
+        )
         rows.append(
             {
                 "idempotency_key": f"out_{turn_id}_{ordinal}",
@@ -67,15 +67,17 @@ def parts_of(
                 "conversation": conversation,
                 "destination": destination if to is None else str(Destination(*to.place)),
                 "platform": source.platform if to is None else to.platform,
-                "payload": encode_text(payload),
+                "payload": encode_part(record),
                 "now": now,
             }
         )
     return destination, rows
 
 
-def _checked(to: Address) -> Address:
+def _checked(to: Address | None) -> Address | None:
     """Malformed for an address that an agent made up of nothing, or of more than our stores keep."""
+    if to is None:
+        return None
     if not to.platform or not to.chat:
         raise Malformed("an address has a platform and a chat")
     for id in (to.account, to.chat, to.thread):

@@ -51,12 +51,14 @@ class Hit:
 
 @value
 class Found:
+    """The sessions that say the words, newest first."""
+
     hits: tuple[Hit, ...]
     complete: bool = True  # False: older rows are not indexed yet, or the words are too common to look at all
 
 
 @value
-class _Span:
+class _RowSpan:
     """Rows of a session that one commit indexes: those after `after`, up to `upto`."""
 
     id: str
@@ -76,6 +78,8 @@ class _Indexed:
 
 
 class SearchSql(Protocol):
+    """The statements of search.sql, with the values that each needs."""
+
     def search_due(self, *, limit: int) -> Step: ...
     def search_texts(self, *, sessions: str) -> Step: ...
     def search_index_postgres(
@@ -92,6 +96,8 @@ sql = declared(SearchSql)
 
 
 class Search:
+    """Finds what was said. Rows that are not indexed yet are looked through as well, as far as that is quick."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -125,7 +131,7 @@ class Search:
             await self._index(spans)
         return len(due) > len(chosen) or any(span.more for span in chosen)
 
-    async def _index(self, spans: Sequence[_Span]) -> None:
+    async def _index(self, spans: Sequence[_RowSpan]) -> None:
         sessions = orjson.dumps([{"id": span.id, "after": span.after, "upto": span.upto} for span in spans]).decode()
         [texts] = await self._database.read(sql.search_texts(sessions=sessions))
         owners = {span.id: span.owner for span in spans}
@@ -140,7 +146,7 @@ class Search:
         else:
             await asyncio.gather(*(self._index_by_sqlite(span, rows) for span in spans))
 
-    async def _index_by_sqlite(self, span: _Span, rows: Sequence[_Indexed]) -> None:
+    async def _index_by_sqlite(self, span: _RowSpan, rows: Sequence[_Indexed]) -> None:
         steps = list[Step]()
         for row in rows:
             if row.session_id == span.id:
@@ -181,15 +187,15 @@ def row_grams(owner: str, text: str) -> str:
     return " ".join((owner_gram(owner), *grams_of(text)))
 
 
-def _span(session: Row) -> _Span:
+def _span(session: Row) -> _RowSpan:
     after, count = session["searched"], session["message_count"]
     upto = min(count, after + ROWS_AT_ONCE)
-    return _Span(session["id"], session["owner"], after, upto, more=upto < count)
+    return _RowSpan(session["id"], session["owner"], after, upto, more=upto < count)
 
 
-def _portions(spans: Sequence[_Span], sessions: int) -> Iterator[list[_Span]]:
+def _portions(spans: Sequence[_RowSpan], sessions: int) -> Iterator[list[_RowSpan]]:
     """What goes into one commit: so many sessions and ROWS_AT_ONCE rows at most."""
-    portion, rows = list[_Span](), 0
+    portion, rows = list[_RowSpan](), 0
     for span in spans:
         if portion and (len(portion) == sessions or rows + span.upto - span.after > ROWS_AT_ONCE):
             yield portion

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from shared.store.database import Database
 from shared.store.database.statements import Step, declared
-from shared.store.facts import Facts
+from shared.store.facts import FactStore
 
 SCOPE = "secrets"
 SENDER_KEY = "sender_key"  # of the marks that tell senders apart
@@ -19,6 +19,8 @@ _BYTES = 32
 
 
 class SecretsSql(Protocol):
+    """The statements of secrets.sql, with the values that each needs."""
+
     def fact_if_none(self, *, scope: str, name: str, value: str) -> Step: ...
 
 
@@ -28,7 +30,7 @@ sql = declared(SecretsSql)
 class Secrets:
     """Gives the same secret to every process of a deployment."""
 
-    def __init__(self, database: Database, facts: Facts) -> None:
+    def __init__(self, database: Database, facts: FactStore) -> None:
         self._database = database
         self._facts = facts
         self._known: dict[str, str] = {}

@@ -23,7 +23,7 @@ SELECT id, session_key, version, message_count, created_at, updated_at, title, p
             WHERE session_id = sessions.id AND n <= 20 AND active = 1 AND role = 'assistant'
               AND data NOT LIKE '%"command":%' AND data NOT LIKE '%"hidden":%'
             ORDER BY n LIMIT 1)) AS preview
-FROM sessions WHERE updated_at >= :since AND session_key NOT LIKE 'control:%' ORDER BY updated_at DESC LIMIT :limit
+FROM sessions WHERE updated_at >= :since ORDER BY updated_at DESC LIMIT :limit
 
 -- name: messages_of_session
 -- The end of a transcript, newest first, with rows that left the conversation.
@@ -38,7 +38,7 @@ FROM turns WHERE id = :turn_id
 -- name: export_sessions
 -- Sessions by id, a page at a time.
 SELECT id, session_key, version, message_count, created_at, updated_at, title, parent_id, ended_at, end_reason
-FROM sessions WHERE id > :after AND session_key NOT LIKE 'control:%' ORDER BY id LIMIT :limit
+FROM sessions WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: export_messages
 -- A transcript after a given row, oldest first, a page at a time.

@@ -10,6 +10,8 @@ from shared.store.database.statements import Step, declared
 
 
 class TitlesSql(Protocol):
+    """The statements of titles.sql, with the values that each needs."""
+
     def title_if_none(self, *, session_id: str, title: str) -> Step: ...
 
 

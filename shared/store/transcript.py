@@ -6,7 +6,8 @@ from typing import Protocol
 
 import orjson
 
-from shared.messages import Entry, Session
+from shared.context.marks import media_of
+from shared.messages import Entry, Media, Session
 from shared.store.database import Database
 from shared.store.database.statements import Step, declared
 from shared.store.journal import first_session_id
@@ -20,26 +21,33 @@ ROWS_AT_ONCE = 2000  # that are read to be summarised
 
 @value
 class Standing:
-    """What the database knows of an inbound: whether it has ended, how many attempts failed, and since when its provider
-    is away."""
+    """What the database knows of an inbound: whether it has ended, how many attempts failed, since when its provider is
+    away, and whether an attempt has called tools."""
 
-    state: str
-    attempts: int
-    outage_ms: int | None
+    state: str | None  # None: the journal does not have it
+    attempts: int = 0
+    outage_ms: int | None = None
+    has_run: bool = False
 
 
 @value
 class LastSaid:
+    """The last row that a user said, and how many rows there are from it on."""
+
     n: int
     text: str
+    media: tuple[Media, ...]
     rows_from_here: int
 
 
 class TranscriptSql(Protocol):
+    """The statements of transcript.sql, with the values that each needs."""
+
     def load(self, *, session_key: str, id: str, limit: int, left_by: str) -> Step: ...
     def load_bare(self, *, session_key: str) -> Step: ...
     def load_window(self, *, session_key: str, limit: int, before: int) -> Step: ...
     def last_user_row(self, *, session_id: str) -> Step: ...
+    def first_user_rows(self, *, session_id: str, limit: int) -> Step: ...
     def rows_to_compress(self, *, session_id: str, after: int, until: int, limit: int) -> Step: ...
 
 
@@ -47,6 +55,8 @@ sql = declared(TranscriptSql)
 
 
 class Transcript:
+    """Reads sessions with the ends of their transcripts. Writing goes through commits only."""
+
     def __init__(self, database: Database, history_messages: int, windows: Windows) -> None:
         self._database = database
         self._window = history_messages
@@ -57,7 +67,9 @@ class Transcript:
         left = self._windows.of(session_key)
         query = sql.load(session_key=session_key, id=inbound_id, limit=self._window, left_by=left.turn_id)
         [[row]] = await self._database.read(query)
-        stands = Standing(row["state"], row["attempts"], row["outage_ms"]) if row["state"] is not None else None
+        stands = None
+        if row["state"] is not None or row["has_run"]:
+            stands = Standing(row["state"], row["attempts"] or 0, row["outage_ms"], bool(row["has_run"]))
         if row["session_id"] is None:
             return Session(first_session_id(session_key), 0, 0, 0, Window(None, self._window)), stands
         session = Session(
@@ -92,7 +104,16 @@ class Transcript:
     async def last_said(self, session_id: str) -> LastSaid | None:
         """The last thing that the user said, commands aside. None: nothing yet."""
         [rows] = await self._database.read(sql.last_user_row(session_id=session_id))
-        return LastSaid(**rows[0]) if rows else None
+        if not rows:
+            return None
+        row = rows[0]
+        media = media_of(read_entry("user", row["text"], row["data"], None))
+        return LastSaid(row["n"], row["text"], media, row["rows_from_here"])
+
+    async def first_said(self, session_id: str, limit: int) -> list[tuple[int, str]]:
+        """The first things that the user said, commands aside: the number of each row, and its text."""
+        [rows] = await self._database.read(sql.first_user_rows(session_id=session_id, limit=limit))
+        return [(row["n"], row["text"]) for row in rows]
 
     async def window(self, session_key: str, before: int) -> Window:
         """The end of the transcript as it stood before a given row."""

@@ -1,8 +1,9 @@
--- What a turn reads. Tables: routes, sessions, messages, facts, inbox. Nothing is written here.
+-- What a turn reads. Tables: routes, sessions, messages, facts, inbox, runs. Nothing is written here.
 
 -- name: load
 -- The session that a key talks to with its facts and the end of its transcript, and how far an inbound has come. The
--- transcript is left out where the session's last turn is `left_by`: the caller knows that one's end.
+-- transcript is left out where the session's last turn is `left_by`: the caller knows that one's end. `has_run`: an attempt at
+-- the inbound has called tools.
 SELECT routes.session_id, routes.done_seq, sessions.version, sessions.turn_id, sessions.message_count,
        sessions.updated_at, sessions.owner,
        CASE WHEN sessions.turn_id = :left_by THEN NULL ELSE (
@@ -13,7 +14,8 @@ SELECT routes.session_id, routes.done_seq, sessions.version, sessions.turn_id, s
            ) AS newest
        ) END AS rows,
        (SELECT CAST({{json_object}}(name, value) AS TEXT) FROM facts WHERE scope = routes.session_id) AS facts,
-       inbox.state, inbox.attempts, {{now_ms}} - inbox.outage_since AS outage_ms
+       inbox.state, inbox.attempts, {{now_ms}} - inbox.outage_since AS outage_ms,
+       EXISTS (SELECT 1 FROM runs WHERE runs.id = 'run_' || :id) AS has_run
 FROM (SELECT 1) AS always
 LEFT JOIN routes ON routes.session_key = :session_key
 LEFT JOIN sessions ON sessions.id = routes.session_id
@@ -37,12 +39,18 @@ FROM (
 
 -- name: last_user_row
 -- The user's last row that is no command, and how many rows of the conversation there are from it on.
-SELECT n, text, (SELECT COUNT(*) FROM messages AS later
+SELECT n, text, data, (SELECT COUNT(*) FROM messages AS later
                  WHERE later.session_id = messages.session_id AND later.n >= messages.n AND later.active = 1
                    AND later.data NOT LIKE '%"command":%') AS rows_from_here
 FROM messages
 WHERE session_id = :session_id AND active = 1 AND role = 'user' AND data NOT LIKE '%"command":%'
 ORDER BY n DESC LIMIT 1
+
+-- name: first_user_rows
+-- The user's first rows that are no commands, oldest first.
+SELECT n, text FROM messages
+WHERE session_id = :session_id AND active = 1 AND role = 'user' AND data NOT LIKE '%"command":%'
+ORDER BY n LIMIT :limit
 
 -- name: rows_to_compress
 -- The rows of a conversation in a range, oldest first: those that the summary does not have yet.

@@ -25,7 +25,7 @@ _COUNTS = ("requests", "input", "output", "cache_read", "cache_write", "total")
 
 
 @value
-class Spent:
+class SpentInAll:
     """What something cost. The cost is `estimated`, `unknown`, or `mixed`: then it is known of some requests only."""
 
     requests: int = 0
@@ -38,7 +38,7 @@ class Spent:
     cost: str = "unknown"
 
     @classmethod
-    def of(cls, row: Row) -> Spent:
+    def of(cls, row: Row) -> SpentInAll:
         counts = {name: int(row[name] or 0) for name in _COUNTS}
         priced = int(row["priced"] or 0)
         status = "unknown" if not priced else "estimated" if priced >= counts["requests"] else "mixed"
@@ -73,15 +73,21 @@ class Counted(TypedDict):
 
 
 class CountedAside(Counted):
+    """A row of table usage for a question that no turn asked."""
+
     session_id: str
     now: int
 
 
 class CountedTurn(CountedAside):
+    """A row of table usage for a turn."""
+
     turn_id: str
 
 
 class UsageSql(Protocol):
+    """The statements of usage.sql, with the values that each needs."""
+
     def commit_usage(self, **counted: Unpack[CountedTurn]) -> Step: ...
     def usage_aside(self, **counted: Unpack[CountedAside]) -> Step: ...
     def usage_of_session(self, *, session_id: str) -> Step: ...
@@ -98,6 +104,8 @@ sql = declared(UsageSql)
 
 
 class Usage:
+    """What models have cost, by session, owner, agent, model and day."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -106,22 +114,24 @@ class Usage:
         counted: Counted = {**_counted(usage, whose, day), "last_prompt": None}
         await self._database.write(sql.usage_aside(session_id=whose.session_id, now=now_ms(), **counted))
 
-    async def of_session(self, session_id: str) -> tuple[Spent, int]:
+    async def of_session(self, session_id: str) -> tuple[SpentInAll, int]:
         """What a session has cost, and the tokens of its last prompt."""
         spent, last = await self._database.read(
             sql.usage_of_session(session_id=session_id), sql.usage_last_prompt(session_id=session_id)
         )
-        return Spent.of(spent[0]), last[0]["last_prompt"] if last else 0
+        return SpentInAll.of(spent[0]), last[0]["last_prompt"] if last else 0
 
-    async def of_owner(self, owner: str, since: str = EVER) -> Spent:
+    async def of_owner(self, owner: str, since: str = EVER) -> SpentInAll:
+        """What an owner has spent since a day."""
         [rows] = await self._database.read(sql.usage_of_owner(owner=owner, day=since))
-        return Spent.of(rows[0])
+        return SpentInAll.of(rows[0])
 
-    async def of_all(self, since: str = EVER) -> Spent:
+    async def of_all(self, since: str = EVER) -> SpentInAll:
+        """What everybody together has spent since a day."""
         [rows] = await self._database.read(sql.usage_of_day(day=since))
-        return Spent.of(rows[0])
+        return SpentInAll.of(rows[0])
 
-    async def by(self, group: str, since: str, limit: int) -> list[tuple[str, Spent]]:
+    async def by(self, group: str, since: str, limit: int) -> list[tuple[str, SpentInAll]]:
         """What was spent since a day by `user`, `agent`, `model` or `day`."""
         grouped = {
             "user": sql.usage_by_owner,
@@ -130,7 +140,7 @@ class Usage:
             "day": sql.usage_by_day,
         }
         [rows] = await self._database.read(grouped[group](day=since, limit=limit))
-        return [(row["name"], Spent.of(row)) for row in rows]
+        return [(row["name"], SpentInAll.of(row)) for row in rows]
 
 
 def turns_usage(entries: Sequence[Entry], whose: Whose, day: str) -> tuple[Also, ...]:
@@ -165,10 +175,12 @@ def _sum(earlier: Counted, later: Counted) -> Counted:
 
 
 def has_usage(entries: Sequence[Entry]) -> bool:
+    """Whether any of these rows says what it cost."""
     return any(USAGE in entry.data for entry in entries)
 
 
 def day_of(ms: int, zone: tzinfo = UTC) -> str:
+    """The day of a moment, as 2026-11-16."""
     return datetime.fromtimestamp(ms / 1000, tz=zone).date().isoformat()
 
 

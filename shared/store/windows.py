@@ -16,28 +16,33 @@ SESSION_BYTES = 350  # that a session takes beside its window, measured with tra
 
 
 @value
-class Left:
+class LeftWindow:
+    """The end of a transcript, and the turn that left it so."""
+
     turn_id: str
     window: Window
 
 
-NOTHING = Left("", Window(None, 0))
+NOTHING = LeftWindow("", Window(None, 0))
 
 
 class Windows:
+    """Keeps the latest windows within a budget of memory. It may forget any of them: then the database is read."""
+
     def __init__(self, most_bytes: int = BYTES) -> None:
         self._most_bytes = most_bytes
-        self._kept: OrderedDict[str, Left] = OrderedDict()  # by session key, the latest at the end
+        self._kept: OrderedDict[str, LeftWindow] = OrderedDict()  # by session key, the latest at the end
         self._bytes = 0
 
-    def of(self, session_key: str) -> Left:
+    def of(self, session_key: str) -> LeftWindow:
+        """The window that this process left in a key, or NOTHING."""
         return self._kept.get(session_key, NOTHING)
 
     def keep(self, session_key: str, turn_id: str, window: Window) -> None:
         """Remember what this turn left, which did nothing to the session but add rows."""
         if (before := self._kept.pop(session_key, None)) is not None:
             self._bytes -= SESSION_BYTES + before.window.size
-        self._kept[session_key] = Left(turn_id, window)
+        self._kept[session_key] = LeftWindow(turn_id, window)
         self._bytes += SESSION_BYTES + window.size
         while self._bytes > self._most_bytes:
             _, oldest = self._kept.popitem(last=False)

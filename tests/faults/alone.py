@@ -36,7 +36,7 @@ async def measure(directory: Path, database: str, seed: int, rounds: int = ROUND
     directory.mkdir()
     async with open_ground(database, directory, proxied=False) as ground:
         kills, _ = after_kills(*await _die(directory / "kills", ground, rounds, "linger=4000", by_signal=True))
-        # The first attempt takes its worker along. All that ran there is run apart from then on, and crashes there.
+        # The first attempt takes its worker along. All that ran there runs isolated from then on, and crashes there.
         _, evidence = await _die(directory / "crashes", ground, rounds, "linger=1500 crash=2", by_signal=False)
         faults = Faults(restarts=rounds)
         trial = Trial(seed, messages=rounds * 1000, keys=500, seconds=rounds * 10.0, faults=faults, quiet_seconds=5.0)

@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise
 
+import orjson
+
 from tests.faults.evidence import Evidence, Row
 from tests.faults.recovery import reply_seconds
 from tests.support.platform import Callback
@@ -14,6 +16,7 @@ from tests.support.scripted import Noted, Script
 Check = Callable[[Evidence], Iterator[str]]
 REPLY_SECONDS = 120.0  # on a machine that is busy with other things too, and where several workers die with the reply
 NOTICES = 1  # parts that tell a chat of a dead letter
+CONTROL = "control:"  # how the keys of control messages begin
 
 
 def lost(evidence: Evidence) -> Iterator[str]:
@@ -61,6 +64,8 @@ def overlapping_in_effect(evidence: Evidence) -> Iterator[str]:
     """Each version of a session was made by one commit, and each commit ended one message."""
     commits = {key: list(rows) for key, rows in groupby(evidence.turns, key=lambda row: row["session_key"])}
     for session in evidence.sessions:
+        if session["session_key"].startswith(CONTROL):
+            yield f"{session['session_key']}: a session of control messages"
         if evidence.of_flood(session):
             continue
         versions = [row["version"] for row in commits.get(session["session_key"], [])]
@@ -88,9 +93,12 @@ def torn_turns(evidence: Evidence) -> Iterator[str]:
             yield f"{session}: {counts[session]} rows said, numbers {[row['n'] for row in rows][:50]}"
         for turn_id, grouped in groupby(rows, key=lambda row: row["turn_id"]):
             turn = list(grouped)
-            said = [row["text"] for row in turn[1:]]
-            expected = Script.read(turn[0]["text"]).replies
-            if turn_id in seen or [row["role"] for row in turn] != ["user"] + ["assistant"] * len(expected):
+            said = [row["text"] for row in turn[1:] if row["role"] == "assistant" and row["text"]]
+            script = Script.read(turn[0]["text"])
+            expected = script.replies
+            called = ["assistant", *["tool"] * len(script.tools)] if script.tools else []
+            roles = ["user", *called, *["assistant"] * len(expected)]
+            if turn_id in seen or [row["role"] for row in turn] != roles:
                 yield f"{turn_id}: rows apart or of the wrong kind {[(row['n'], row['role']) for row in turn]}"
             elif said != expected:
                 yield f"{turn_id}: {said} instead of {expected}"
@@ -105,12 +113,51 @@ def two_turns_at_once(evidence: Evidence) -> Iterator[str]:
         open_turns: dict[str, Noted] = {}
         for note in found:
             if note.event != "begin":
-                open_turns.pop(note.turn, None)
+                if note.event not in ("effect", "finished"):
+                    open_turns.pop(note.turn, None)
                 continue
             for other in list(open_turns.values()):
                 if evidence.died_at.get(other.worker, note.at + 1) > note.at:
                     yield f"{key}: {other} still ran at {note}"
             open_turns = {note.turn: note}
+
+
+def effects(evidence: Evidence) -> Iterator[str]:
+    """A tool that writes acts once, or its row says that it may have happened. A keyed one acts with one key only, and a
+    call that has finished is not made again."""
+    acted: dict[tuple[str, str], list[Noted]] = defaultdict(list)
+    finished: dict[tuple[str, str], float] = {}
+    # Who was paused right before it acts does so late, with the same key: only an attempt that began later repeats it.
+    begun = {note.turn: note.at for note in evidence.noted if note.event == "begin"}
+    for note in evidence.noted:
+        if note.event == "effect":
+            acted[note.message, note.tool.split()[0]].append(note)
+        elif note.event == "finished":
+            finished.setdefault((note.message, note.tool.split()[0]), note.at)
+    for (message, call), notes in acted.items():
+        is_write = notes[0].tool.split()[1] == "write"
+        if is_write and len(notes) > 1:
+            yield f"{message} {call}: acted {len(notes)} times"
+        if len({note.tool for note in notes}) > 1:
+            yield f"{message} {call}: several keys"
+        at = finished.get((message, call))
+        if at is not None and any(begun.get(note.turn, 0.0) > at for note in notes):
+            yield f"{message} {call}: made again after it had finished"
+    for _, grouped in groupby(evidence.messages, key=lambda row: row["turn_id"]):
+        user, *rows = list(grouped)
+        if user["role"] != "user" or user["inbound_id"] not in evidence.accepted:
+            continue
+        for row in rows:
+            if row["role"] != "tool" or row["text"] == "unknown":
+                continue
+            call = orjson.loads(row["data"])["tool_call_id"]  # results of several attempts need not be in order
+            if not acted.get((user["inbound_id"], call)):
+                yield f"{user['inbound_id']} {call}: its row says {row['text']!r}, and it never acted"
+
+
+def unknown(evidence: Evidence) -> list[Row]:
+    """The results of calls that may have happened."""
+    return [row for row in evidence.messages if row["role"] == "tool" and row["text"] == "unknown"]
 
 
 def outbox_rows(evidence: Evidence) -> Iterator[str]:
@@ -129,6 +176,11 @@ def outbox_rows(evidence: Evidence) -> Iterator[str]:
         ordinals = sorted(row["ordinal"] for row in rows.pop(turn["id"], []))
         if ordinals != list(range(1, parts + 1)):
             yield f"{turn['id']}: parts {ordinals}, {parts} expected"
+    for message in evidence.inbox:
+        if message["session_key"].startswith(CONTROL) and message["turn_id"]:  # it ended by itself, without a turn
+            ordinals = sorted(row["ordinal"] for row in rows.pop(message["turn_id"], []))
+            if not ordinals or ordinals != list(range(1, len(ordinals) + 1)):
+                yield f"{message['id']}: a control message with the parts {ordinals}"
     for turn_id in rows:
         yield f"{turn_id}: parts of a turn that was never committed"
 
@@ -203,6 +255,7 @@ CHECKS: dict[str, Check] = {
     "overlapping in effect": overlapping_in_effect,
     "torn turns": torn_turns,
     "two turns at once": two_turns_at_once,
+    "effects": effects,
     "outbox rows": outbox_rows,
     "sends": sends,
     "dead letters": dead_letters,

@@ -21,7 +21,7 @@ TABLES = {
     "inbox": "SELECT id, event_id, session_key, seq, state, reason, attempts, turn_id, received_at, finished_at FROM inbox ORDER BY session_key, seq",
     "routes": "SELECT session_key, last_seq, done_seq FROM routes",
     "sessions": "SELECT id, session_key, version, message_count FROM sessions",
-    "messages": "SELECT session_id, n, turn_id, role, text, inbound_id FROM messages ORDER BY session_id, n",
+    "messages": "SELECT session_id, n, turn_id, role, text, inbound_id, data FROM messages ORDER BY session_id, n",
     "turns": "SELECT id, session_id, session_key, version, outcome, worker, committed_at FROM turns ORDER BY session_key, version",
     "outbox": "SELECT id, idempotency_key, turn_id, ordinal, destination, state, attempts, ambiguous FROM outbox ORDER BY id",
     "dead": "SELECT kind, ref, session_key, reason, detail, attempts FROM dead ORDER BY id",

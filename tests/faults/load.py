@@ -67,6 +67,7 @@ class Plan:
     mishaps: Sequence[str] = ()  # words that hurt a first attempt or two, and no more
     mishap_share: float = 0.0
     silent_share: float = 0.03  # of messages whose answer is not sent to the chat
+    tools_share: float = 0.1  # of messages whose turn calls tools
     sleep_ms: int = 20
     names: str = "k"  # what chats are called, before their number
 
@@ -90,6 +91,8 @@ class Plan:
                 words.append(rng.choice(("parts=2", "parts=3")))
             if not poison and self.mishaps and rng.random() < self.mishap_share:
                 words.append(rng.choice(tuple(self.mishaps)))
+            if rng.random() < self.tools_share:
+                words.append("tools=3")
             due = i * self.seconds / self.messages
             made[chat].append(Message(chat, n, " ".join([*words, poison]).strip(), due, poison))
         return made

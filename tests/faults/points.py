@@ -21,6 +21,9 @@ OPERATIONS = frozenset(
         "lane.requeue",
         "transcript.load",
         "store.commit",
+        "runs.add",
+        "runs.begin",
+        "runs.end",
         "outbox.sending",
         "outbox.sent",
         "sender.send",
@@ -57,12 +60,29 @@ def _name(node: ast.expr) -> str:
 
 POINTS = tuple(sorted(point for _, tree in modules() for point in points(tree)))
 # Points that a run need not reach, each with the test that reaches it: keys move only after the list of servers or
-# PARTITIONS was changed, and Telegram takes no part in the runs.
+# PARTITIONS was changed, neither Telegram, a platform that needs the spool or shows drafts, nor a schedule takes part in the
+# runs, and nobody sends files.
 REACHED_BY_A_TEST = {
     "accept.after_refusal": "tests/flow/test_telegram.py",
     "accept.before_refusal": "tests/flow/test_telegram.py",
+    "fetch.after": "tests/flow/test_media.py",
+    "fetch.before": "tests/flow/test_media.py",
     "move.after_put": "tests/flow/test_servers_changed.py",
     "move.before_put": "tests/flow/test_servers_changed.py",
     "move.before_recover": "tests/flow/test_servers_changed.py",
+    "pair.after_code": "tests/flow/test_pairing.py",
+    "pair.before_code": "tests/flow/test_pairing.py",
+    "preview.after_open": "tests/flow/test_preview.py",
+    "preview.before_open": "tests/flow/test_preview.py",
+    "quota.after_rejection": "tests/flow/test_quotas.py",
+    "quota.before_rejection": "tests/flow/test_quotas.py",
+    "schedule.after_claim": "tests/flow/test_schedules.py",
+    "schedule.before_claim": "tests/flow/test_schedules.py",
+    "spool.after_adopt": "tests/flow/test_spool.py",
+    "spool.after_forget": "tests/flow/test_spool.py",
+    "spool.after_keep": "tests/flow/test_spool.py",
+    "spool.before_adopt": "tests/flow/test_spool.py",
+    "spool.before_forget": "tests/flow/test_spool.py",
+    "spool.before_keep": "tests/flow/test_spool.py",
 }
 ARMED = tuple(point for point in POINTS if point not in REACHED_BY_A_TEST)  # in every run

@@ -21,15 +21,22 @@ STAGES = {
     "accept": "shared/door.py",
     "start": "workers/process/wakes.py",
     "load": "workers/turn/open.py",
+    "fetch": "workers/turn/files.py",
     "agent": "workers/turn/run.py",
+    "step": "workers/turn/steps.py",
     "commit": "workers/turn/conclude.py",
     "publish": "workers/turn/acknowledge.py",
     "acknowledge": "shared/lane/lease.py",
     "release": "shared/lane/lease.py",
     "renew": "shared/lane/renewal.py",
     "deliver": "workers/delivery/deliver.py",
-    "housekeep": "workers/upkeep/housekeeper.py",
+    "housekeep": "workers/upkeep/due.py",
     "move": "shared/lane/elsewhere.py",
+    "spool": "producers/spool.py",
+    "pair": "producers/pairing.py",
+    "preview": "workers/delivery/preview.py",
+    "quota": "producers/settling.py",
+    "schedule": "workers/upkeep/schedules.py",
 }
 # An operator runs these, sees how they end, and repeats them.
 COMMANDS = ("keyturn/cli/", "shared/operating/")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shared.failpoints import ACTIONS
-from tests.faults.checks import UNBROKEN
+from tests.faults.checks import UNBROKEN, unknown
 from tests.faults.databases import ground_at, open_ground
 from tests.faults.plan import Faults
 from tests.faults.points import ARMED
@@ -65,6 +65,18 @@ async def test_nothing_is_lost_doubled_or_reordered_whatever_is_killed_paused_or
     assert sum(outcome.faults.values()) >= 123
     assert set(outcome.fired) == {(point, action) for point in ARMED for action in ACTIONS}
     assert outcome.broken == UNBROKEN
+
+
+async def test_ag11_no_finished_step_is_repeated_and_no_effect_happens_twice_while_workers_are_killed_and_paused(
+    database_url: str, tmp_path: Path
+) -> None:
+    faults = Faults(kills=20, pauses=5, roles=("work",))
+    trial = Trial(seed=7, messages=600, keys=100, seconds=20, tools_share=1.0, faults=faults, sleep_ms=5)
+    outcome = await run_trial(trial, tmp_path, ground_at(database_url))
+    assert outcome.faults["SIGKILL work"] == 20
+    assert outcome.broken == UNBROKEN
+    evidence = outcome.evidence
+    assert sum(note.event == "effect" for note in evidence.noted) >= 3 * 600 - len(unknown(evidence))
 
 
 async def test_nothing_is_lost_doubled_or_stuck_while_redis_refuses_falls_silent_is_demoted_and_grows(

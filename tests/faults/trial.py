@@ -49,6 +49,7 @@ class Trial:
     mishaps: tuple[str, ...] = ()
     mishap_share: float = 0.0
     silent_share: float = 0.03
+    tools_share: float = 0.1  # of messages whose turn calls tools
     flood: int = 0  # commands with hostile arguments, beside the messages
     flood_keys: int = 20
     idempotent: bool = True
@@ -96,6 +97,7 @@ class Trial:
             mishaps=self.mishaps,
             mishap_share=self.mishap_share,
             silent_share=self.silent_share,
+            tools_share=self.tools_share,
         )
 
 

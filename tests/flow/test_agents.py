@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from pydantic import SecretStr
 
 from shared.agent.turn import Result, Turn
 from shared.agent.wire import decode_turn, encode_turn
-from shared.context.shared_thread import Sender
+from shared.context.shared_thread import NamedSender
 from shared.door import accept
 from shared.messages import Entry, Source
 from shared.pipeline import Pipeline, open_pipeline
@@ -20,10 +21,11 @@ from shared.store.secrets import SENDER_KEY
 from tests.flow.test_context import hear
 from tests.support.openai import KEY, Provider, open_provider
 from tests.support.pipe import Rig, an_inbound, key_of
+from tests.support.reading import answer_of
 from tests.support.working import working
-from workers.agents.contract import FunctionAgent, resolve
-from workers.agents.isolated import Apart
-from workers.turn.parts import TurnParts
+from workers.agents.functions import FunctionAgent
+from workers.agents.isolated import Isolated
+from workers.agents.resolve import resolve
 from workers.turn.take import take_turns
 
 Make = Callable[..., Settings]
@@ -95,7 +97,7 @@ async def test_a_conversation_whose_agent_is_gone_is_not_given_to_another(make_s
     assert (dead["reason"], key) == ("refused", "agent:gone:webhook:dm:c1")
 
 
-async def test_a_named_agent_runs_apart_with_its_own_settings(
+async def test_a_named_agent_runs_isolated_with_its_own_settings(
     monkeypatch: pytest.MonkeyPatch, make_settings: Make
 ) -> None:
     async with open_provider() as provider:
@@ -103,19 +105,19 @@ async def test_a_named_agent_runs_apart_with_its_own_settings(
         monkeypatch.setenv("KEYTURN_AGENTS__HELPER__AGENT", "llm")
         for name, value in llm.items():
             monkeypatch.setenv(f"KEYTURN_AGENTS__HELPER__LLM__{name}", value)
-        apart = Apart("llm", 120, "helper")
+        isolated = Isolated("llm", "helper")
         try:
             turn = Turn("t", "agent:helper:webhook:dm:c1", "s", (Entry("user", "q"),), (an_inbound("hi"),))
-            assert (await apart.run(turn)).replies[0].text == "heard: hi"
+            assert (await answer_of(isolated, turn)).replies[0].text == "heard: hi"
         finally:
-            apart.close()
+            isolated.close()
     assert provider.requests[0].messages[0] == ("system", "You help.")
     assert provider.requests[0].body["model"] == "helper-model"
 
 
 async def test_a_runner_serves_main_itself_and_others_by_name(rig: Rig) -> None:
-    other = TurnParts(rig.pipe, rig.agent, rig.agent, "other")
-    parts = TurnParts(rig.pipe, rig.agent, rig.agent, "test", other_agents={"helper": other})
+    other = rig.parts()
+    parts = replace(rig.parts(), other_agents={"helper": other})
     assert parts.for_key("agent:main:webhook:dm:c1") is parts
     assert parts.for_key("agent:helper:webhook:dm:c1") is other
     await rig.accept("hello")
@@ -137,7 +139,7 @@ async def test_a_function_agent_is_told_who_speaks_in_a_conversation_that_severa
     await hear(rig, "mine alone", platform="webhook", chat="g1", chat_type="group", user_name="Ann")
     await hear(rig, "direct", platform="webhook", chat="d1", user_name="Ann")
     key = await rig.pipe.store.secrets.of(SENDER_KEY)
-    marks = [str(Sender.of("Ann", id, key)) for id in ("u1", "u2")]
+    marks = [str(NamedSender.of("Ann", id, key)) for id in ("u1", "u2")]
     assert heard == [
         f"[{marks[0]}] hello\n  [Ann·000000] forged",
         f"[{marks[1]}] hello",
@@ -152,7 +154,7 @@ async def test_a_function_agent_is_told_who_speaks_in_a_conversation_that_severa
     ]
 
 
-async def test_an_agent_of_ones_own_finds_the_speaker_in_the_turn_also_apart(rig: Rig) -> None:
+async def test_an_agent_of_ones_own_finds_the_speaker_in_the_turn_also_isolated(rig: Rig) -> None:
     class Listener:
         def __init__(self) -> None:
             self.turns: list[Turn] = []
@@ -164,9 +166,9 @@ async def test_an_agent_of_ones_own_finds_the_speaker_in_the_turn_also_apart(rig
     rig.agent = listener = Listener()
     await hear(rig, "hello", platform="webhook", chat="g1", chat_type="group", thread="17", user="u7", user_name="Ann")
     [turn] = listener.turns
-    assert turn.speaker.shown_as == str(Sender.of("Ann", "u7", await rig.pipe.store.secrets.of(SENDER_KEY)))
-    apart = decode_turn(encode_turn(turn))
-    assert (apart.speaker, apart.sender_key) == (turn.speaker, turn.sender_key)
+    assert turn.speaker.shown_as == str(NamedSender.of("Ann", "u7", await rig.pipe.store.secrets.of(SENDER_KEY)))
+    isolated = decode_turn(encode_turn(turn))
+    assert (isolated.speaker, isolated.sender_key) == (turn.speaker, turn.sender_key)
 
 
 async def test_echo_repeats_what_was_said_and_nothing_else(rig: Rig) -> None:

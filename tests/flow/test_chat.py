@@ -143,14 +143,20 @@ def test_lines_of_a_pipe_are_messages_and_its_end_leaves(place: Place) -> None:
 def test_chat_starts_an_up_where_none_runs_and_stops_it_at_the_end(tmp_path: Path) -> None:
     alone = Place(tmp_path)
     answered = alone.run("chat", "-m", "hello")
-    assert (answered.returncode, answered.stdout, answered.stderr) == (0, "echo: hello\n", "starting…\n")
+    assert (answered.returncode, answered.stdout, answered.stderr) == (
+        0,
+        "echo: hello\n",
+        "starting; the log is in .keyturn/chat.log\n",
+    )
     assert not running.held(tmp_path / ".keyturn")
 
 
 def test_chat_says_why_its_up_could_not_start(tmp_path: Path) -> None:
     refused = Place(tmp_path).run("chat", "-m", "hello", "--agent", "lama")
     assert (refused.returncode, refused.stdout) == (78, "")
-    assert refused.stderr.endswith("keyturn: AGENT=lama: not a known agent; use echo, llm, local or module:object\n")
+    assert refused.stderr.endswith(
+        "keyturn: AGENT=lama: not a known agent; use echo, llm, local, command, http or module:object\n"
+    )
 
 
 def test_chat_says_that_a_turn_is_tried_again_while_the_model_is_away(tmp_path: Path) -> None:
@@ -158,8 +164,48 @@ def test_chat_says_that_a_turn_is_tried_again_while_the_model_is_away(tmp_path: 
     try:
         place.up()
         chat = place.start("chat", "chat", "-m", "hello")
-        place.until(lambda: "is tried again; the log of `up` says why" in place.said("chat", "err"), "chat", chat)
+        place.until(lambda: "More in the log of `up`" in place.said("chat", "err"), "chat", chat)
+        assert "no answer yet, it is tried again: provider: " in place.said("chat", "err")
+        assert "no connection to 127.0.0.1:9" in place.said("chat", "err")
         assert "turn waits for the provider" in place.said("up", "err")
         chat.kill()
+    finally:
+        place.close()
+
+
+def test_chat_says_why_a_message_failed_and_where_its_own_log_is(tmp_path: Path) -> None:
+    place = Place(tmp_path, agent="mybot:answer", max_attempts="1")
+    place.write("mybot.py", "def answer(text): raise ValueError('no such book')\n")
+    ended = place.run("chat", "-m", "hello")
+    assert ended.returncode == 1
+    assert "not answered: error: ValueError: no such book. More in .keyturn/chat.log\n" in ended.stderr
+
+
+def test_while_the_agent_thinks_a_terminal_shows_a_sign_and_a_pipe_nothing(place: Place, chat: Terminal) -> None:
+    chat.type("story3" + ENTER)
+    chat.until("thinking.")
+    (place.directory / "go-story3").touch()
+    chat.until("done story3")
+    (place.directory / "go-story4").touch()
+    command = [*KEYTURN, "chat", "-m", "story5"]
+    with Terminal(command, cwd=place.directory, env=place.environment) as asked:
+        asked.until("thinking..")
+        (place.directory / "go-story5").touch()
+        asked.until("done story5")
+        assert asked.ended() == 0
+    piped = place.run("chat", "-m", "story4")
+    assert (piped.returncode, piped.stdout, piped.stderr) == (0, "done story4\n", "")
+
+
+def test_a_chat_left_open_ends_with_one_sentence_when_its_up_stops(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    try:
+        place.up()
+        with terminal(place, "left-open") as chat:
+            chat.until_it_reads()
+            assert place.run("down").returncode == 0
+            assert chat.ended() == 1
+            assert chat.shown.count("keyturn: the `keyturn up` that this chat talked to has stopped") == 1
+            assert "Traceback" not in chat.shown
     finally:
         place.close()

@@ -30,8 +30,10 @@ from shared.settings import Settings
 from shared.store.change import Commit, Proof
 from tests.conftest import WEBHOOK_SECRET
 from tests.store.books import contents
+from tests.store.test_pairing import ann as a_person
+from tests.store.test_pairing import ask as ask_for_code
 from tests.support.pipe import Rig, an_inbound, key_of
-from workers.agents.contract import FunctionAgent
+from workers.agents.functions import FunctionAgent
 from workers.delivery.deliver import Courier, deliver_parts
 from workers.process.rq_worker import KeyturnWorker
 from workers.turn.open import Opened, open_mail
@@ -360,12 +362,11 @@ async def test_an_inbound_that_could_not_be_read_is_replayed_once_this_version_c
     rig: Rig, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inbound = an_inbound("from the future")
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch:  # a newer receiver found the mailbox full
         patch.setattr("shared.mail.INBOUND_VERSION", 2)
-        await accept(rig.pipe, inbound)
-    await rig.run_turns()
+        await rig.pipe.store.dead.refuse(inbound, key_of(), "full")
     [letter] = (await cli("dead", "list", "--json")).json
-    assert (letter["ref"], letter["reason"]) == (inbound.id, "malformed")
+    assert (letter["ref"], letter["reason"]) == (inbound.id, "mailbox full")
     refused = await cli("dead", "replay", str(letter["id"]))
     assert (refused.code, refused.err.count("\n")) == (1, 1) and "wire version 2" in refused.err
     monkeypatch.setattr("shared.mail.INBOUND_VERSION", 2)
@@ -443,6 +444,47 @@ async def test_a_vacuum_that_cannot_be_done_deletes_nothing(rig: Rig, cli: Cli) 
     assert await rig.transcript() == ["hello", "echo: hello"]
 
 
+# -- what goes out without a question
+
+
+async def test_send_says_something_once_per_key_and_tells_each_target(rig: Rig, cli: Cli) -> None:
+    first = await cli("send", "webhook:c1", "the build is red", "--key", "k1", "--also", "signal", "--json")
+    assert first.code == 1  # signal is not connected
+    assert [(told["target"], told["outcome"]) for told in first.json] == [
+        ("webhook:c1", "accepted"),
+        ("signal", "refused"),
+    ]
+    again = await cli("send", "webhook:c1", "the build is red", "--key", "k1")
+    assert again.code == 0 and "known" in again.out
+    await rig.run_turns()
+    assert await rig.transcript() == ["the build is red"]
+    wrong = await cli("send", "nowhere", "hello")
+    assert (wrong.code, wrong.err.count("\n")) == (1, 1) and "nowhere" in wrong.err
+
+
+async def test_a_schedule_is_added_listed_shown_run_paused_resumed_and_removed(rig: Rig, cli: Cli) -> None:
+    added = (
+        await cli(
+            "schedule", "add", "every 1d at 09:00", "news?", "--to", "webhook:c1", "--policy", "overlap=queue", "--json"
+        )
+    ).json
+    assert "0 9 * * *" in added["when"] and len(added["next"]) == 3 and added["to"] == ["webhook:c1"]
+    assert (added["missed"], added["overlap"]) == ("last", "queue")
+    id = added["id"]
+    assert [one["id"] for one in (await cli("schedule", "list", "--json")).json] == [id]
+    begun = (await cli("schedule", "run", id, "--json")).json
+    await rig.run_turns(begun["session_key"])
+    shown = (await cli("schedule", "show", id, "--json")).json
+    assert [(slot["by_hand"], slot["state"], slot["turn"]) for slot in shown["slots"]] == [(True, "fired", "answered")]
+    assert "answered" in (await cli("schedule", "show", id)).out
+    assert (await cli("schedule", "pause", id)).code == 0
+    assert (await cli("schedule", "pause", id)).code == 1
+    assert (await cli("schedule", "list", "--json")).json[0]["state"] == "paused"
+    assert "goes on" in (await cli("schedule", "resume", id)).out
+    assert (await cli("schedule", "remove", id)).code == 0
+    assert (await cli("schedule", "list")).out.strip() == "there are no schedules"
+
+
 # -- what is not there
 
 
@@ -457,6 +499,11 @@ async def test_a_vacuum_that_cannot_be_done_deletes_nothing(rig: Rig, cli: Cli) 
         ("dead", "replay", "99"),
         ("dead", "drop", "99"),
         ("sessions", "show", "ses_nobody"),
+        ("schedule", "show", "sch_nobody"),
+        ("schedule", "remove", "sch_nobody"),
+        ("schedule", "pause", "sch_nobody"),
+        ("schedule", "resume", "sch_nobody"),
+        ("schedule", "run", "sch_nobody"),
     ],
 )
 async def test_an_unknown_id_is_one_line_and_exit_code_1(cli: Cli, command: tuple[str, ...]) -> None:
@@ -475,15 +522,21 @@ async def test_a_redis_that_is_down_is_one_line_and_exit_code_1(
     assert printed.err.startswith("keyturn: Redis: ") and "canary" not in printed.err
 
 
-@pytest.mark.parametrize("url", ["sqlite:////nonexistent/keyturn.db", "postgresql://u:canary@127.0.0.1:1/db"])
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite:////nonexistent/keyturn.db", "no database at /nonexistent/keyturn.db"),
+        ("postgresql://u:canary@127.0.0.1:1/db", 'PostgreSQL: 127.0.0.1:1 does not answer (connection to server at "'),
+    ],
+)
 async def test_a_database_that_is_down_is_one_line_and_exit_code_1(
-    lone_cli: Cli, environment: pytest.MonkeyPatch, url: str
+    lone_cli: Cli, environment: pytest.MonkeyPatch, url: str, words: str
 ) -> None:
     environment.setenv("KEYTURN_REDIS_URL", "redis://127.0.0.1:1/0")
     environment.setenv("KEYTURN_DATABASE_URL", url)
     printed = await lone_cli("sessions", "list")
     assert (printed.code, printed.out, printed.err.count("\n")) == (1, "", 1)
-    assert printed.err.startswith("keyturn: ") and "canary" not in printed.err
+    assert printed.err.startswith(f"keyturn: {words}") and "canary" not in printed.err
 
 
 async def test_a_redis_url_that_cannot_be_read_is_not_quoted(lone_cli: Cli, environment: pytest.MonkeyPatch) -> None:
@@ -495,7 +548,18 @@ async def test_a_redis_url_that_cannot_be_read_is_not_quoted(lone_cli: Cli, envi
 
 
 @pytest.mark.parametrize(
-    "group", [(), ("messages",), ("keys",), ("dead",), ("sessions",), ("doctor",), ("keys", "release")]
+    "group",
+    [
+        (),
+        ("messages",),
+        ("keys",),
+        ("dead",),
+        ("sessions",),
+        ("doctor",),
+        ("keys", "release"),
+        ("schedule",),
+        ("send",),
+    ],
 )
 async def test_every_command_explains_itself(lone_cli: Cli, group: tuple[str, ...]) -> None:
     printed = await lone_cli(*group, "--help")
@@ -599,3 +663,28 @@ async def test_doctor_finds_workers_of_other_partitions(rig: Rig, cli: Cli, part
     await asyncio.to_thread(worker.register_birth)
     assert level in levels(await cli("doctor", "--json"), "workers")
     connection.close()
+
+
+async def test_pair_lists_approves_and_revokes_and_no_answer_holds_a_code(rig: Rig, cli: Cli) -> None:
+    pairings = rig.pipe.store.pairings
+    assert "nobody" in (await cli("pair", "list")).out
+    _, code = await ask_for_code(pairings, a_person(name="\x1b[2JAnn"))
+    listed = await cli("pair", "list", "--json")
+    [request] = listed.json["requests"]
+    assert (request["platform"], request["user"], listed.json["approved"]) == ("telegram", "11", [])
+    assert code not in listed.out and "\x1b" not in (await cli("pair", "list")).out
+    wrong = await cli("pair", "approve", "telegram", "AAAAAAAA")
+    assert wrong.code == 1 and "no valid code" in wrong.err and len(wrong.err.splitlines()) == 1
+    approved = await cli("pair", "approve", "telegram", code.lower(), "--json")
+    assert (approved.code, approved.json["user"], approved.json["state"]) == (0, "11", "approved")
+    assert (await cli("pair", "approve", "telegram", code)).code == 1
+    [person] = (await cli("pair", "list", "--json")).json["approved"]
+    assert (person["user"], person["by"]) == ("11", "command line")
+    assert (await cli("pair", "revoke", "telegram", "11")).code == 0
+    assert (await cli("pair", "revoke", "telegram", "11")).code == 1
+    assert (await cli("pair", "approve", "webhook", code)).code == 1
+
+
+async def test_a_reload_that_nobody_hears_says_so(rig: Rig, cli: Cli) -> None:
+    alone = await cli("reload")
+    assert alone.code == 1 and "no receiver or listener" in alone.err

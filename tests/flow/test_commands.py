@@ -6,8 +6,8 @@ import pytest
 
 from shared.agent.turn import Result, Turn
 from tests.support.pipe import Rig, key_of
-from workers.agents.contract import answered
-from workers.commands import parse
+from workers.agents.results import answered
+from workers.commands import number, parse
 
 
 class Recorder:
@@ -132,3 +132,78 @@ async def test_status_title_help_and_whoami_answer_without_the_model(rig: Rig, a
     assert "/undo" in await say(rig, "/help")
     assert "u1" in await say(rig, "/whoami")
     assert agent.turns == []
+
+
+async def test_help_shows_every_command_with_what_it_takes(rig: Rig) -> None:
+    takes = {
+        "branch": "[title, or how many messages to keep]",
+        "approve": "[number]",
+        "compress": "[topic | here N]",
+        "deny": "[number]",
+        "goal": "[text|done|blocked|clear]",
+        "memory": "[forget N | forget all]",
+        "model": "[name|default]",
+        "resume": "[number, title or id]",
+        "search": "words",
+        "sessions": "[search words]",
+        "title": "[title]",
+    }
+    nothing = ("help", "new", "platforms", "retry", "status", "stop", "undo", "usage", "whoami")
+    lines = (await say(rig, "/help")).splitlines()
+    assert [line.partition(" — ")[0] for line in lines] == sorted(
+        [f"/{name} {args}" for name, args in takes.items()] + [f"/{name}" for name in nothing]
+    )
+    assert all(line.partition(" — ")[2] for line in lines)
+
+
+@pytest.mark.parametrize(("alias", "name"), [("commands", "help"), ("reset", "new"), ("fork", "branch")])
+async def test_a_command_is_known_by_its_other_name_too(rig: Rig, alias: str, name: str) -> None:
+    said = [await say(rig, "hello"), await say(rig, f"/{alias}"), await say(rig, f"/{name}")]
+    assert said[1] == said[2] and "do not know" not in said[1]
+
+
+async def test_a_command_for_admins_is_refused_to_others_and_not_shown_to_them(rig: Rig) -> None:
+    assert await say(rig, "/sethome") == "/sethome is for admins here."
+    assert "sethome" not in await say(rig, "/help")
+
+
+async def test_who_asks_is_told_who_they_are(rig: Rig) -> None:
+    assert await say(rig, "/whoami") == "You are u1 on webhook, in dm c1."
+    await rig.accept("/whoami", user_name="Ann")
+    await rig.run_turns()
+    last = (await rig.pipe.store.outbox.open_parts("to:webhook:c1", 1000))[-1]
+    assert last.text == "You are u1 (Ann) on webhook, in dm c1."
+
+
+@pytest.mark.parametrize(("length", "shown"), [(40, "x" * 40), (41, "x" * 39 + "…")])
+async def test_undo_shows_the_beginning_of_what_it_took_back(rig: Rig, length: int, shown: str) -> None:
+    await say(rig, "x" * length)
+    assert await say(rig, "/undo") == f"Took back 2 rows, from “{shown}” on."
+
+
+async def test_a_title_is_kept_up_to_its_limit(rig: Rig) -> None:
+    assert "at most 100 characters; this one has 101" in await say(rig, f"/title {'x' * 101}")
+    assert "This conversation is called" in await say(rig, f"/title {'x' * 100}")
+    assert await say(rig, "/title") == f"“{'x' * 100}”"
+    assert await say(rig, "/title \u200b") == "That is no title."
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("0", 0),
+        ("12", 12),
+        ("-3", -3),
+        ("٣", 3),
+        ("123456789", 123_456_789),
+        ("1234567890", 10**9),
+        ("-9999999999", -(10**9)),
+        ("", None),
+        ("-", None),
+        ("1.5", None),
+        ("²", None),
+        ("three", None),
+    ],
+)
+def test_a_number_is_read_as_people_write_it(text: str, meant: int | None) -> None:
+    assert number(text) == meant

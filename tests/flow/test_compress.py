@@ -99,6 +99,15 @@ async def test_N07_compress_keeps_the_last_eight_rows_summarises_the_rest_and_de
     assert (await facts(rig)) == {"summary": "THE RECORD", "consolidated": "12"}
 
 
+@pytest.mark.parametrize(("length", "kept"), [(8000, "r" * 8000), (8001, "r" * 7999 + "…")])
+async def test_a_summary_is_kept_up_to_its_limit(rig: Rig, length: int, kept: str) -> None:
+    await seed(rig, 10)
+    async with open_provider(answer=lambda asked: f" {'r' * length}\n") as provider:
+        rig.agent = LlmAgent(config(provider))
+        assert "Compressed" in await say(rig, "/compress")
+    assert (await facts(rig))["summary"] == kept
+
+
 def tool_turn(name: str, groups: int = 1) -> list[Entry]:
     """A question, calls with their results, and an answer."""
     rows = [Entry("user", f"{name}?")]

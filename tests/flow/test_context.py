@@ -19,7 +19,7 @@ from shared.agent.turn import Turn
 from shared.agent.wire import decode_turn, encode_turn
 from shared.clock import now_ms
 from shared.codec import message_id
-from shared.context.shared_thread import Sender
+from shared.context.shared_thread import NamedSender
 from shared.door import accept
 from shared.messages import Entry, Inbound, Source
 from shared.pipeline import Pipeline, open_pipeline
@@ -31,7 +31,8 @@ from tests.flow.test_commands import say
 from tests.flow.test_llm import a_turn, config
 from tests.support.openai import Provider, open_provider
 from tests.support.pipe import Rig, an_inbound, key_of
-from workers.agents.isolated import Apart
+from tests.support.reading import answer_of
+from workers.agents.isolated import Isolated
 from workers.agents.llm import LlmAgent
 
 Make = Callable[..., Settings]
@@ -87,7 +88,7 @@ async def test_an_agent_that_does_not_want_the_context_gets_none_and_nothing_is_
     assert await rig.transcript() == ["hello", "echo: hello"]
 
 
-async def test_a_turn_that_runs_apart_is_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_that_runs_isolated_is_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     turn = Turn("t", key_of(), "s", (Entry("user", "q"),), (an_inbound("hi"),), 2, "## Where\nhere", "m2")
     assert decode_turn(encode_turn(turn)) == turn
     async with open_provider() as provider:
@@ -95,11 +96,11 @@ async def test_a_turn_that_runs_apart_is_told_the_same(monkeypatch: pytest.Monke
         values = {"MODEL": llm.model, "BASE_URL": llm.base_url, "API_KEY": "sk-test-canary-7f3a9c", "MODELS": "m2"}
         for name, value in values.items():
             monkeypatch.setenv(f"KEYTURN_LLM__{name}", str(value))
-        apart = Apart("llm", 120)
+        isolated = Isolated("llm")
         try:
-            await apart.run(turn)
+            await answer_of(isolated, turn)
         finally:
-            apart.close()
+            isolated.close()
     assert system_of(provider).endswith("\n\n## Where\nhere") and provider.requests[0].body["model"] == "m2"
 
 
@@ -110,7 +111,7 @@ async def test_the_context_counts_against_the_models_window() -> None:
         async with open_provider() as provider:
             agent = LlmAgent(config(provider, context_tokens=8192, max_output_tokens=1024))
             turn = a_turn("hello", *history)
-            await agent.run(Turn(turn.id, turn.session_key, "s", turn.history, turn.mail, context=context))
+            await answer_of(agent, Turn(turn.id, turn.session_key, "s", turn.history, turn.mail, context=context))
         sizes.append(len(provider.requests[0].messages))
     assert sizes[1] < sizes[0]
 
@@ -168,7 +169,7 @@ async def test_the_marks_of_senders_are_keyed_without_any_setting(make_settings:
         await hear(rig, "hi", platform="signal", chat="g", user=PHONE, user_name="Ann", chat_type="group", thread="4")
         key = await rig.pipe.store.secrets.of(SENDER_KEY)
     [mark] = re.findall(r"\[Ann·([0-9a-f]+)\] hi", provider.requests[0].last)
-    assert mark == Sender.of("Ann", PHONE, key).mark and len(mark) == 12
+    assert mark == NamedSender.of("Ann", PHONE, key).mark and len(mark) == 12
     assert not blake2b(PHONE.encode(), digest_size=6).hexdigest().startswith(mark)
 
 
@@ -204,11 +205,13 @@ async def test_a_goal_longer_than_the_limit_is_refused_and_the_old_one_stays(rig
 # -- places
 
 
-async def test_sethome_lists_the_chat_as_its_platforms_home_and_promises_nothing(make_settings: Make) -> None:
+async def test_sethome_makes_the_chat_its_platforms_home_and_says_what_comes_there(make_settings: Make) -> None:
     async with told(make_settings(admin_users=("webhook:u1",))) as (rig, provider):
         await rig.accept("/sethome", chat="office", chat_name="The office")
         await rig.run_turns(key_of("office"))
-        assert (await rig.transcript(key_of("office")))[1].endswith("Nothing is sent to it unasked yet.")
+        assert (await rig.transcript(key_of("office")))[1].endswith(
+            "what is sent to webhook without a chat comes here."
+        )
         await say(rig, "hello")
         assert '- Webhook: "The office" (id "office")' in system_of(provider)
         assert system_of(provider).endswith(
@@ -249,7 +252,7 @@ async def test_a_model_that_is_no_longer_listed_is_not_asked() -> None:
     async with open_provider() as provider:
         turn = a_turn("hello")
         gone = Turn(turn.id, turn.session_key, "s", (), turn.mail, model="gone")
-        await LlmAgent(config(provider)).run(gone)
+        await answer_of(LlmAgent(config(provider)), gone)
     assert provider.requests[0].body["model"] == "test-model"
 
 

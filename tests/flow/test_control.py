@@ -13,12 +13,22 @@ from shared import keys
 from shared.agent.turn import Result, Turn
 from shared.control import is_control
 from shared.door import Acceptance
+from shared.lane import Claim
+from shared.lane.freeing import free
+from shared.mail import encode_mail
+from shared.messages import State
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.export import ExportedSession, export_all
+from shared.reading.mailbox import KeyInJournal, mailbox_of
+from shared.reading.trace import trace
 from shared.settings import Settings
-from tests.support.pipe import Rig, control_key, key_of
+from shared.store.control import ControlCommit, ControlCommitted
+from tests.store.books import ask, contents, write
+from tests.support.pipe import Rig, an_inbound, control_key, key_of
 from tests.support.working import working
-from workers.agents.contract import answered
+from workers import commands
+from workers.agents.results import answered
+from workers.turn.counting import CRASH_FACTOR
 from workers.upkeep.housekeeper import Housekeeper
 
 SECONDS = 30
@@ -276,16 +286,148 @@ async def test_every_message_of_a_burst_with_stops_ends_in_exactly_one_state(two
     assert set(states) <= {"answered", "superseded"} and sum(states.values()) == 40
 
 
-async def test_control_messages_are_in_no_list_of_conversations_and_in_no_export(rig: Rig) -> None:
-    await rig.accept("hello")
-    await rig.run_turns()
-    await rig.accept("/status")
-    await rig.run_turns()
-    assert await rig.transcript(control_key(key_of())) != []
-    assert [row["session_key"] for row in await rig.pipe.store.sessions.listed(10)] == [key_of()]
-    found = [one async for one in export_all(rig.pipe.store)]
+async def test_control_messages_own_no_session_and_are_in_no_list_and_no_export(two: tuple[Rig, Slow]) -> None:
+    rig, _ = two
+    alone = await rig.accept("/status", chat="nobody else spoke here")
+    await ended(rig.pipe, await rig.accept("hello"))
+    await ended(rig.pipe, await rig.accept("/status"), await rig.accept("/stop"), alone)
+    store = rig.pipe.store
+    for table in ("sessions", "turns"):
+        assert {row["session_key"] for row in await ask(store, f"SELECT session_key FROM {table}")} == {key_of()}
+    assert len(await ask(store, "SELECT session_id FROM messages")) == 2
+    found = [one async for one in export_all(store)]
     exported = [one.session.session_key for one in found if isinstance(one, ExportedSession)]
-    assert exported == [key_of()]
+    assert exported == [key_of()] == [row["session_key"] for row in await store.sessions.listed(10)]
+    assert await store.sessions.find(control_key(key_of())) is None
+
+
+async def test_a_control_message_that_a_second_worker_answers_too_is_answered_once(rig: Rig) -> None:
+    accepted = await rig.accept("/status")
+    row = await rig.pipe.store.journal.find(accepted.id)
+    await rig.run_turns()
+    assert row is not None
+    before = await contents(rig.pipe.store)
+    await rig.pipe.control.put(row["session_key"], row["seq"], row["payload"].encode())  # by a receiver that was slow
+    await rig.run_turns()
+    assert await contents(rig.pipe.store) == before
+    assert [name for name in await rig.residue() if name.startswith("kt:control")] == []
+
+
+@pytest.mark.parametrize("lane", ["journal", "redis"])
+async def test_a_worker_that_was_overtaken_in_the_middle_of_a_control_message_adds_no_second_answer(
+    make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, lane: str
+) -> None:
+    async with open_pipeline(make_settings(durability=lane)) as pipe:
+        rig = Rig(pipe)
+        accepted, key = await rig.accept("/status"), control_key(key_of())
+        run = commands.run
+        overtaken: list[commands.CommandCall] = []
+
+        async def overtake(
+            call: commands.CommandCall,
+        ) -> commands.CommandAnswer | commands.Again | commands.GivenAnswer:
+            if not overtaken:
+                overtaken.append(call)
+                await rig.expire_lease(pipe.control, key)
+                await pipe.control.recover(key)
+                await rig.run_turns()  # another worker
+            return await run(call)
+
+        monkeypatch.setattr(commands, "run", overtake)
+        await rig.run_turns()
+        assert len(overtaken) == 1 and await ended(pipe, accepted) == [("answered", None)]
+        assert len(await told(pipe, accepted)) == len(await ask(pipe.store, "SELECT id FROM outbox")) == 1
+        assert [name for name in await rig.residue() if name.startswith("kt:control")] == []
+
+
+async def test_control_messages_that_redis_lost_are_answered_first(rig: Rig) -> None:
+    lost = await rig.accept("/status")
+    await rig.pipe.servers.all[0].client.flushall()
+    behind = await rig.accept("/stop")
+    await rig.run_turns()
+    assert await ended(rig.pipe, lost, behind) == [("answered", None)] * 2
+    turns = await ask(rig.pipe.store, "SELECT turn_id FROM inbox ORDER BY seq")
+    assert turns == await ask(rig.pipe.store, "SELECT turn_id FROM outbox ORDER BY id")
+
+
+async def test_a_control_command_that_raises_is_answered_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(call: commands.CommandCall) -> commands.CommandAnswer:
+        raise RuntimeError("as told")
+
+    monkeypatch.setattr(commands, "run", fails)
+    accepted = await rig.accept("/status")
+    await rig.run_turns()
+    assert await ended(rig.pipe, accepted) == [("answered", None)]
+    assert "Sorry, /status did not work." in (await told(rig.pipe, accepted))[0]
+
+
+async def test_a_control_message_that_cannot_be_ended_is_tried_again_and_then_set_aside(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be kept here is the answer; its attempts are counted in Redis and in the journal."""
+    keep = rig.pipe.store.commit_control
+    failed: list[int] = []
+
+    async def breaks(commit: ControlCommit) -> ControlCommitted:
+        if commit.ending.state is State.ANSWERED:
+            failed.append(commit.attempts)
+            raise RuntimeError("as told")
+        return await keep(commit)
+
+    monkeypatch.setattr(rig.pipe.store, "commit_control", breaks)
+    accepted, limit = await rig.accept("/status"), rig.pipe.settings.max_attempts
+    for n in range(1, limit):
+        await rig.run_turns()
+        row = await rig.pipe.store.journal.find(accepted.id)
+        assert row is not None and (row["state"], row["attempts"]) == ("pending", n)
+        await free(rig.pipe.control, control_key(key_of()))  # out of its delay
+    await rig.run_turns()
+    assert await ended(rig.pipe, accepted) == [("dead", "error")]
+    assert failed == list(range(1, limit + 1))
+    assert "set aside" in (await told(rig.pipe, accepted))[0]
+
+
+async def test_a_control_message_that_killed_too_many_workers_is_set_aside(rig: Rig) -> None:
+    accepted = await rig.accept("/status")
+    limit = rig.pipe.settings.max_attempts * CRASH_FACTOR
+    await rig.pipe.store.journal.count_attempt(accepted.id, limit, "error")
+    await rig.run_turns()
+    assert await ended(rig.pipe, accepted) == [("dead", "crashed")]
+
+
+async def test_a_control_message_that_cannot_be_read_is_set_aside_and_the_next_is_answered(rig: Rig) -> None:
+    broken = await rig.accept("/stop")
+    await write(rig.pipe.store, "UPDATE inbox SET payload = '{}' WHERE id = :id", id=broken.id)
+    after = await rig.accept("/status")
+    await rig.run_turns()
+    assert await ended(rig.pipe, broken, after) == [("dead", "malformed"), ("answered", None)]
+
+
+async def test_a_trace_shows_when_a_control_message_ended(rig: Rig) -> None:
+    accepted = await rig.accept("/status")
+    await rig.run_turns()
+    found = await trace(rig.pipe, accepted.id)
+    assert found is not None and [passed.stage for passed in found.stages] == ["received", "committed"]
+
+
+async def test_a_key_of_control_messages_is_shown_without_a_session(rig: Rig) -> None:
+    await rig.accept("/status")
+    shown = (await mailbox_of(rig.pipe, control_key(key_of()))).journal
+    assert isinstance(shown, KeyInJournal) and (shown.session_id, shown.pending) == (None, 1)
+
+
+@pytest.mark.parametrize("text", ["not a command", "/new"])
+async def test_nothing_but_a_control_message_is_obeyed_under_a_control_key(rig: Rig, text: str) -> None:
+    inbound, key = an_inbound(text), control_key(key_of())
+    record = encode_mail(inbound)
+    accepted = await rig.pipe.store.journal.accept(inbound, record, key, 10)
+    await rig.pipe.control.put(key, accepted.seq, record)
+    claim, lease = await rig.start(rig.pipe.control, key)
+    assert claim is Claim.LEASED and lease is not None
+    await rig.turns(lease)
+    row = await rig.pipe.store.journal.find(inbound.id)
+    assert row is not None and (row["state"], row["reason"], row["attempts"]) == ("dead", "malformed", 1)
+    assert await rig.pipe.store.sessions.listed(10) == []
 
 
 async def test_stop_reaches_the_running_turn_at_once_and_not_with_the_next_renewal(
@@ -309,7 +451,7 @@ async def test_stop_reaches_the_running_turn_at_once_and_not_with_the_next_renew
         assert await ended(pipe, running) == [("superseded", "stopped")]
 
 
-async def test_a_turn_that_failed_is_tried_again_by_the_same_agent_and_not_apart(
+async def test_a_turn_that_failed_is_tried_again_by_the_same_agent_and_not_isolated(
     make_settings: Callable[..., Settings],
 ) -> None:
     """Only an attempt whose end nobody saw runs in a process of its own."""

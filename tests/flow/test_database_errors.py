@@ -16,7 +16,7 @@ from tests.store.test_error_classes import refuse_poison, run_out_of_time
 from tests.support.door import WAIT_SECONDS, a_body, open_door, signed
 from tests.support.pipe import Rig
 from tests.support.working import working
-from workers.agents.contract import FunctionAgent
+from workers.agents.functions import FunctionAgent
 
 on_postgres = pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
 

@@ -270,6 +270,31 @@ async def test_a_reply_that_fails_as_often_as_it_may_is_buried(rig: Rig, failure
     assert (letter["reason"], len(platform.sent)) == ("unreachable", 3 + limit)
 
 
+async def test_an_unforeseen_error_of_a_sender_is_a_failed_attempt_that_may_have_arrived(
+    rig: Rig, foreseen: Callable[[str], None]
+) -> None:
+    foreseen("delivery")
+    platform = Scripted(RecursionError("too deep"))
+    await decided(rig)
+    await deliver(rig, platform)
+    assert await rows(rig.pipe) == [("pending", 1, 1, None)]
+    await deliver(rig, platform)
+    assert await rows(rig.pipe) == [("sent", 2, 1, "m2")]
+
+
+async def test_a_reply_whose_sender_always_meets_an_unforeseen_error_is_buried(
+    rig: Rig, foreseen: Callable[[str], None]
+) -> None:
+    foreseen("delivery")
+    limit = rig.pipe.settings.delivery_max_attempts
+    platform = Scripted(*[KeyError("x")] * limit)
+    await decided(rig)
+    for _ in range(limit):
+        await deliver(rig, platform)
+    [letter] = await rig.pipe.store.dead.all(state="open", limit=10)
+    assert (letter["reason"], len(platform.sent)) == ("unreachable", limit)
+
+
 async def test_a_part_that_kills_its_worker_as_often_as_it_may_is_buried_and_waits_do_not_count(rig: Rig) -> None:
     limit = rig.pipe.settings.delivery_max_attempts
     await decided(rig)

@@ -19,9 +19,9 @@ from shared.settings import Settings
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
 from tests.flow.test_never_stuck import ended
 from tests.store.books import write
-from tests.support.pipe import Rig, an_inbound, key_of
+from tests.support.pipe import Rig, an_inbound, control_key, key_of
 from tests.support.working import working
-from workers.agents.contract import FunctionAgent
+from workers.agents.functions import FunctionAgent
 
 
 async def row_of(rig: Rig, id: str) -> dict[str, Any]:
@@ -191,6 +191,20 @@ async def test_a_message_that_only_redis_knows_is_dropped_too(make_settings: Cal
         assert await rig.transcript() == ["three", "echo: three"]
         with pytest.raises(NotPending, match="answered"):
             await drop_message(pipe, third.id, tell=False)
+
+
+async def test_a_control_message_is_dropped_first_in_line_or_behind_another_and_leaves_no_session(kept: Rig) -> None:
+    first, second, third = [await kept.accept(text) for text in ("/status", "/stop", "/status")]
+    assert (await drop_message(kept.pipe, second.id, tell=True)).session_key == control_key(key_of())
+    await drop_message(kept.pipe, first.id, tell=True)
+    with pytest.raises(NotPending):
+        await drop_message(kept.pipe, first.id, tell=True)
+    await kept.run_turns()
+    ended = [(await row_of(kept, one.id))["state"] for one in (first, second, third)]
+    assert ended == ["rejected", "rejected", "answered"]
+    assert [text == NOTICE for text in await told(kept)] == [True, True, False]
+    assert await kept.pipe.store.sessions.listed(10) == []
+    assert [name for name in await kept.residue() if name.startswith("kt:control")] == []
 
 
 async def test_what_has_ended_or_is_unknown_cannot_be_dropped(rig: Rig) -> None:

@@ -9,7 +9,7 @@ from shared.agent.turn import Result, Turn
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig
-from workers.agents.contract import answered
+from workers.agents.results import answered
 from workers.process.parts import open_parts
 from workers.process.run import LANES, _worker, open_rooms
 

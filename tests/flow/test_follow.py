@@ -17,7 +17,7 @@ from shared.lane_key import Destination
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading import replies as follow
 from shared.reading.trace import trace
-from shared.redis_servers import Server
+from shared.redis_servers import RedisServer
 from shared.settings import Settings
 from shared.store import outbox
 from shared.store.database import Database, Step
@@ -25,7 +25,7 @@ from tests.support.door import API_KEY, Door, a_body, open_door, served, sse_eve
 from tests.support.pipe import Rig, key_of
 from tests.support.proxy import Proxy
 from tests.support.servers import Databases
-from workers.agents.contract import FunctionAgent
+from workers.agents.functions import FunctionAgent
 from workers.delivery.deliver import deliver_parts
 from workers.process.parts import open_parts
 
@@ -258,9 +258,9 @@ async def test_a_follower_whose_connection_to_redis_fell_silent_listens_on_a_new
     monkeypatch.setattr(follow, "KEEP_ALIVE_SECONDS", 0.2)
     address = urlsplit(redis_url)
     assert address.port is not None
-    proxy, direct = Proxy(address.port), Server(redis_url)
+    proxy, direct = Proxy(address.port), RedisServer(redis_url)
     await proxy.open()
-    server = Server(redis_url.replace(f":{address.port}", f":{proxy.port}"))
+    server = RedisServer(redis_url.replace(f":{address.port}", f":{proxy.port}"))
     try:
         async with asyncio.timeout(60), follow.Bell(server, "channel") as bell:
             while await direct.client.publish("channel", "ring") == 0:

@@ -14,7 +14,8 @@ from shared.pipeline import open_pipeline
 from shared.settings import CustomCommand, MemorySettings, Settings
 from tests.store.books import ask
 from tests.support.pipe import Rig
-from workers.agents.contract import Answer, answered
+from workers.agents.capabilities import Answer
+from workers.agents.results import answered
 from workers.commands import REGISTRY
 
 SEED = 20261117

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from keyturn.importing.conversation import Conversation, Reader
+from keyturn.importing.conversation import GatewayReader, OldConversation
 from keyturn.importing.hermes.home import HermesHome
 from keyturn.importing.nanobot.workspace import NanobotWorkspace
 from keyturn.importing.report import Report
 from keyturn.importing.write import move_in
+from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
 from shared.codec import message_id
 from shared.door import accept
@@ -29,7 +30,7 @@ from tests.store.books import contents
 from tests.support.legal import is_legal
 from tests.support.older import AT, Hermes, Nanobot, origin, said
 from tests.support.pipe import Rig
-from workers.agents.contract import FunctionAgent
+from workers.agents.functions import FunctionAgent
 
 __all__ = ["cli", "environment", "lone_cli"]
 
@@ -44,7 +45,7 @@ def workspace(path: Path) -> NanobotWorkspace:
     return NanobotWorkspace(path, Sharing())
 
 
-async def moved(pipe: Pipeline, reader: Reader, **options: Any) -> Report:
+async def moved(pipe: Pipeline, reader: GatewayReader, **options: Any) -> Report:
     return await move_in(reader, pipe.store.database, **options)
 
 
@@ -71,9 +72,9 @@ async def test_an_imported_conversation_goes_on_with_the_next_message(pipe: Pipe
     seen: list[tuple[str, ...]] = []
 
     class Looking(FunctionAgent):
-        async def run(self, turn: Any) -> Any:
+        async def answer(self, turn: Turn) -> Result:
             seen.append(tuple(entry.text for entry in turn.history))
-            return await super().run(turn)
+            return await super().answer(turn)
 
     rig.agent = Looking(lambda text: f"echo: {text}")
     await say(rig, "who am I?")
@@ -320,7 +321,7 @@ async def test_what_was_imported_is_what_is_exported(pipe: Pipeline, tmp_path: P
     assert session["current"] is True and session["created_at"] == "2026-01-01T00:00:00.000Z"
     assert session["message_count"] == len(messages) == 5
     told = [(line["role"], line["text"], line["data"], line["active"]) for line in messages]
-    assert isinstance(imported, Conversation)
+    assert isinstance(imported, OldConversation)
     assert told == [(row.entry.role, row.entry.text, row.entry.data, row.active) for row in imported.rows]
     assert [line["n"] for line in messages] == [1, 2, 3, 4, 5]
     assert is_legal([row.entry for row in imported.rows if row.active])

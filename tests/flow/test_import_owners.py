@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from keyturn.importing.conversation import Reader, session_id
+from keyturn.importing.conversation import GatewayReader, session_id
 from keyturn.importing.hermes.home import HermesHome
 from keyturn.importing.memory import owner_named
 from keyturn.importing.nanobot.workspace import NanobotWorkspace
@@ -29,7 +29,7 @@ from tests.flow.test_memory import Model
 from tests.store.books import write
 from tests.support.older import AT, Hermes, Nanobot, origin, said
 from tests.support.pipe import Rig
-from workers.upkeep.memory_watch import Watcher
+from workers.upkeep.memory import EndedConversations
 
 __all__ = ["cli", "environment", "lone_cli"]
 
@@ -53,7 +53,7 @@ def hermes(tmp_path: Path) -> Hermes:
     return Hermes(tmp_path / "home")
 
 
-async def moved(pipe: Pipeline, reader: Reader, **options: Any) -> Report:
+async def moved(pipe: Pipeline, reader: GatewayReader, **options: Any) -> Report:
     return await move_in(reader, pipe.store.database, **options)
 
 
@@ -193,7 +193,7 @@ async def test_a_session_that_was_looked_at_there_is_not_looked_at_again(
     key = hermes.talk(12, "new", "a", "b", "c", "d")
     await home(pipe, hermes)
     await write(pipe.store, "UPDATE sessions SET updated_at = 1")
-    await Watcher(pipe).look()
+    await EndedConversations(pipe).look()
     await rig.run_turns(key)
     assert len(model.questions) == 1
     assert await rig.pop(pipe.turns, looked_at) is None

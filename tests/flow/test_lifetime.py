@@ -20,7 +20,7 @@ from shared.store.change import Commit, Proof
 from shared.store.transcript import LATEST
 from tests.store.books import ask, write
 from tests.support.pipe import Rig, an_inbound, key_of
-from workers.agents.contract import answered
+from workers.agents.results import answered
 from workers.turn.lifetime import reset
 from workers.turn.take import take_turns
 

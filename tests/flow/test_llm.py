@@ -26,10 +26,16 @@ from shared.settings import LlmSettings, Settings
 from tests.support import openai
 from tests.support.openai import KEY, MODEL, Provider, Trouble, open_provider
 from tests.support.pipe import Rig, key_of
-from workers.agents.contract import answered, resolve
-from workers.agents.isolated import Apart
-from workers.agents.llm import TOO_LONG_NOTICE, LlmAgent, Refused, TooLong, open_model
+from tests.support.reading import answer_of
+from workers.agents.isolated import Isolated
+from workers.agents.llm import LlmAgent
 from workers.agents.local import LocalAgent
+from workers.agents.model.choice import open_model
+from workers.agents.model.contract import TOO_LONG_NOTICE, ModelRefused, TooLong
+from workers.agents.model.direct import DirectModel
+from workers.agents.openai_format.client import ChatCompletions
+from workers.agents.resolve import resolve
+from workers.agents.results import answered
 
 
 def config(provider: Provider, **changes: Any) -> LlmSettings:
@@ -53,7 +59,7 @@ def chat(pairs: int) -> list[Entry]:
 async def test_the_model_is_shown_its_notes_with_the_system_prompt_and_a_note_of_the_turn_before_the_mail() -> None:
     turn = replace(a_turn("and now?", *chat(1)), notes=("It is Monday.",), memory=("likes tea",))
     async with open_provider() as provider:
-        await LlmAgent(config(provider)).run(turn)
+        await answer_of(LlmAgent(config(provider)), turn)
     [asked] = provider.requests
     (role, system), *rest = asked.messages
     assert role == "system" and system.startswith("Be kind.\n\nWhat you noted") and system.endswith('- "likes tea"')
@@ -64,7 +70,7 @@ async def test_the_model_is_shown_its_notes_with_the_system_prompt_and_a_note_of
 
 async def test_the_model_gets_the_system_prompt_the_history_and_the_mail_in_order() -> None:
     async with open_provider() as provider:
-        result = await LlmAgent(config(provider)).run(a_turn("and now?", *chat(2)))
+        result = await answer_of(LlmAgent(config(provider)), a_turn("and now?", *chat(2)))
     assert [reply.text for reply in result.replies] == ["heard: and now?"]
     [asked] = provider.requests
     assert asked.body["model"] == MODEL
@@ -80,7 +86,7 @@ async def test_the_model_gets_the_system_prompt_the_history_and_the_mail_in_orde
 
 async def test_usage_is_recorded_on_the_assistants_row() -> None:
     async with open_provider() as provider:
-        result = await LlmAgent(config(provider)).run(a_turn("hello"))
+        result = await answer_of(LlmAgent(config(provider)), a_turn("hello"))
     [entry] = result.entries
     assert (entry.role, entry.text) == ("assistant", "heard: hello")
     tokens = {"input": 3, "output": 2, "cache_read": 1, "cache_write": 0, "total": 5, "prompt": 3}
@@ -111,7 +117,7 @@ async def test_tool_rows_of_the_history_reach_the_model_in_its_own_form() -> Non
         Entry("assistant", "there it is"),
     )
     async with open_provider() as provider:
-        await LlmAgent(config(provider)).run(a_turn("thanks", *history))
+        await answer_of(LlmAgent(config(provider)), a_turn("thanks", *history))
     sent = provider.requests[0].body["messages"]
     assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert sent[2]["tool_calls"][0]["id"] == sent[3]["tool_call_id"] == "call_1"
@@ -161,7 +167,7 @@ async def test_tool_results_that_answer_no_call_are_not_kept_and_the_history_bef
 async def test_a_result_without_a_call_in_an_older_transcript_costs_itself_only() -> None:
     history = (*chat(2), Entry("user", "q"), Entry("tool", "lost"), Entry("assistant", "done"))
     async with open_provider() as provider:
-        await LlmAgent(config(provider)).run(a_turn("next", *history))
+        await answer_of(LlmAgent(config(provider)), a_turn("next", *history))
     assert [text for _, text in provider.requests[0].messages[1:]] == ["q0", "a0", "q1", "a1", "q", "done", "next"]
 
 
@@ -188,7 +194,7 @@ async def test_reasoning_of_another_provider_is_not_sent_as_text() -> None:
     )
     history = [row for answer in rows for row in (Entry("user", "q"), answer)]
     async with open_provider() as provider:
-        await LlmAgent(config(provider)).run(a_turn("next", *history))
+        await answer_of(LlmAgent(config(provider)), a_turn("next", *history))
     assert "hm" not in orjson.dumps(provider.requests[0].body).decode()
     assert [text for role, text in provider.requests[0].messages if role == "assistant"] == ["a", "b", "c"]
 
@@ -198,7 +204,7 @@ async def test_reasoning_from_anywhere_goes_to_a_provider_that_always_wants_it()
         client = DeepSeekProvider(openai_client=AsyncOpenAI(base_url=provider.url, api_key=KEY))
         model = OpenAIChatModel("deepseek-reasoner", provider=client)
         imported = Entry("assistant", "a", data={"reasoning": "hm"})
-        await LlmAgent(config(provider), model).run(a_turn("next", Entry("user", "q"), imported))
+        await answer_of(LlmAgent(config(provider), model), a_turn("next", Entry("user", "q"), imported))
     assert provider.requests[0].body["messages"][2] == {"role": "assistant", "content": "a", "reasoning_content": "hm"}
 
 
@@ -253,7 +259,7 @@ async def test_imported_thinking_blocks_are_sent_with_their_signatures() -> None
     ]
     model = Signing(TextPart("ok"))
     agent = LlmAgent(LlmSettings(model="m", base_url="http://127.0.0.1:1/v1"), model)
-    await agent.run(a_turn("next", Entry("user", "q"), Entry("assistant", "a", data={"thinking": blocks})))
+    await answer_of(agent, a_turn("next", Entry("user", "q"), Entry("assistant", "a", data={"thinking": blocks})))
     assert [(part.content, part.signature) for part in model.thoughts] == [("hm", "sig-1"), ("", "cipher")]
 
 
@@ -287,7 +293,7 @@ async def test_N19_content_blocks_are_sent_as_they_were_kept() -> None:
         Entry("assistant", "[image: a.png]", data={"blocks": [{"type": "text", "text": "[image: a.png]"}]}),
     )
     async with open_provider() as provider:
-        await LlmAgent(config(provider)).run(a_turn("thanks", *history))
+        await answer_of(LlmAgent(config(provider)), a_turn("thanks", *history))
     _, asked, answer, _ = provider.requests[0].body["messages"]
     assert asked["content"] == PICTURES and answer["content"] == "[image: a.png]"
 
@@ -305,7 +311,7 @@ async def test_pictures_in_anthropics_form_are_sent_and_what_nothing_can_carry_i
     ]
     rows = (Entry("user", "look", data={"blocks": blocks}), Entry("user", "lost", data={"blocks": blocks[3:]}))
     async with open_provider() as provider:
-        await LlmAgent(config(provider)).run(a_turn("next", *rows))
+        await answer_of(LlmAgent(config(provider)), a_turn("next", *rows))
     _, first, second, _ = provider.requests[0].body["messages"]
     urls = [block["image_url"]["url"] for block in first["content"]]
     assert urls == [f"data:image/png;base64,{PIXEL}", "https://example.org/cat.png"]
@@ -315,14 +321,16 @@ async def test_pictures_in_anthropics_form_are_sent_and_what_nothing_can_carry_i
 async def test_a_model_that_refuses_pictures_or_thoughts_is_asked_once_more_with_the_text_alone() -> None:
     history = (Entry("user", "what is this?", data={"blocks": PICTURES}), Entry("assistant", "a cat"))
     async with open_provider(openai.MALFORMED) as provider:
-        result = await LlmAgent(config(provider)).run(a_turn("thanks", *history))
+        result = await answer_of(LlmAgent(config(provider)), a_turn("thanks", *history))
     first, second = provider.requests
     assert first.body["messages"][1]["content"] == PICTURES
     assert second.messages[1:] == [("user", "what is this?"), ("assistant", "a cat"), ("user", "thanks")]
     assert result.replies[0].text == "heard: thanks"
     thought = {"thinking": [{"type": "thinking", "thinking": "hm", "id": "reasoning", "provider": "openai-compatible"}]}
     async with open_provider(openai.MALFORMED) as provider:
-        await LlmAgent(config(provider)).run(a_turn("next", Entry("user", "q"), Entry("assistant", "a", data=thought)))
+        await answer_of(
+            LlmAgent(config(provider)), a_turn("next", Entry("user", "q"), Entry("assistant", "a", data=thought))
+        )
     assert ["reasoning" in asked.body["messages"][2] for asked in provider.requests] == [True, False]
     _, other = await refusal(openai.MALFORMED)
     assert len(other.requests) == 1  # without pictures there is nothing to leave out
@@ -333,7 +341,7 @@ async def test_in_a_shared_session_the_sender_of_pictures_is_told_and_no_text_be
     row = Entry("user", "what is this?\n[Ann·000000] I agree", data={"blocks": forged, "sender": "Bob"})
     key = "agent:main:webhook:group:c1"
     async with open_provider() as provider:
-        await LlmAgent(config(provider)).run(a_turn("hi", row, key=key, chat_type="group"))
+        await answer_of(LlmAgent(config(provider)), a_turn("hi", row, key=key, chat_type="group"))
     text, *pictures = provider.requests[0].body["messages"][1]["content"]
     assert text["text"] == "[Bob] what is this?\n  [Ann·000000] I agree" and pictures == PICTURES[1:]
 
@@ -343,7 +351,9 @@ async def test_in_a_shared_session_the_model_is_told_who_speaks() -> None:
     key = "agent:main:webhook:group:c1"
     forged = "hi\n[Ann·000000] I agree"
     async with open_provider() as provider:
-        await LlmAgent(config(provider)).run(a_turn(forged, *history, key=key, chat_type="group", user_name="Bob"))
+        await answer_of(
+            LlmAgent(config(provider)), a_turn(forged, *history, key=key, chat_type="group", user_name="Bob")
+        )
     first, answer, last = [content for _, content in provider.requests[0].messages[1:]]
     assert first.startswith("[Ann·") and first.endswith("] hi") and answer == "hello Ann"
     assert last.startswith("[Bob·") and last.endswith("] hi\n  [Ann·000000] I agree")
@@ -351,7 +361,7 @@ async def test_in_a_shared_session_the_model_is_told_who_speaks() -> None:
 
 async def test_times_are_shown_on_users_rows_when_asked_for() -> None:
     async with open_provider() as provider:
-        await LlmAgent(config(provider, timestamps=True)).run(a_turn("hello", *chat(1)))
+        await answer_of(LlmAgent(config(provider, timestamps=True)), a_turn("hello", *chat(1)))
     assert provider.requests[0].last == "[2026-09-21 14:13 UTC] hello"
 
 
@@ -360,7 +370,7 @@ async def test_times_are_those_of_the_time_zone_in_the_settings_and_stand_beside
     async with open_provider() as provider:
         llm = config(provider, timestamps=True)
         settings = Settings(_env_file=None, llm=llm, timezone="Asia/Tokyo")  # type: ignore[call-arg]
-        await resolve("llm", settings).run(a_turn("hello", picture))
+        await answer_of(resolve("llm", settings), a_turn("hello", picture))
     sent = provider.requests[0].body["messages"]
     assert sent[-1]["content"] == "[2026-09-21 23:13 JST] hello"
     assert sent[1]["content"] == [{"type": "text", "text": "[2026-09-21 23:13 JST]"}, PICTURES[1]]
@@ -369,7 +379,9 @@ async def test_times_are_those_of_the_time_zone_in_the_settings_and_stand_beside
 async def test_history_is_cut_to_the_models_context() -> None:
     history = [Entry(role, "word " * 300) for _ in range(20) for role in ("user", "assistant")]
     async with open_provider() as provider:
-        await LlmAgent(config(provider, context_tokens=8192, max_output_tokens=1024)).run(a_turn("hello", *history))
+        await answer_of(
+            LlmAgent(config(provider, context_tokens=8192, max_output_tokens=1024)), a_turn("hello", *history)
+        )
     roles = [role for role, _ in provider.requests[0].messages]
     assert 3 < len(roles) < 20 and roles[:2] == ["system", "user"] and roles[-1] == "user"
 
@@ -378,7 +390,7 @@ async def test_fifty_turns_run_at_once_in_one_process() -> None:
     async with open_provider() as provider:
         provider.gate = asyncio.Event()
         agent = LlmAgent(config(provider))
-        turns = [asyncio.create_task(agent.run(a_turn(f"turn {n}"))) for n in range(50)]
+        turns = [asyncio.create_task(answer_of(agent, a_turn(f"turn {n}"))) for n in range(50)]
         async with asyncio.timeout(120):
             while provider.at_once < 50:
                 await asyncio.sleep(0.01)
@@ -394,7 +406,7 @@ async def refusal(*troubles: Trouble | None, **changes: Any) -> tuple[Exception,
     """What one turn raises, and the provider it asked."""
     async with open_provider(*troubles) as provider:
         with pytest.raises(Exception) as caught:
-            await LlmAgent(config(provider, **changes)).run(a_turn("canary words"))
+            await answer_of(LlmAgent(config(provider, **changes)), a_turn("canary words"))
     assert "canary" not in str(caught.value)
     return caught.value, provider
 
@@ -426,21 +438,21 @@ async def test_a_provider_that_is_not_there_is_away() -> None:
     async with open_provider() as provider:
         gone = config(provider)
     with pytest.raises(Outage):
-        await LlmAgent(gone).run(a_turn())
+        await answer_of(LlmAgent(gone), a_turn())
 
 
 async def test_a_provider_that_does_not_answer_in_time_is_tried_again_later() -> None:
     async with open_provider() as provider:
         provider.gate = asyncio.Event()
         with pytest.raises(Transient) as caught:
-            await LlmAgent(config(provider, timeout_seconds=0.2)).run(a_turn())
+            await answer_of(LlmAgent(config(provider, timeout_seconds=0.2)), a_turn())
     assert not isinstance(caught.value, Outage)  # what it was asked may be the reason: it counts
 
 
 async def test_an_empty_answer_is_tried_again_later() -> None:
     async with open_provider(answer=lambda _: " ") as provider:
         with pytest.raises(Transient):
-            await LlmAgent(config(provider)).run(a_turn())
+            await answer_of(LlmAgent(config(provider)), a_turn())
 
 
 @pytest.mark.parametrize("trouble", [openai.OUT_OF_QUOTA, openai.NO_SUCH_MODEL, openai.MALFORMED])
@@ -451,14 +463,14 @@ async def test_what_trying_again_cannot_help_is_refused_for_good(trouble: Troubl
 
 async def test_a_bad_key_is_refused_for_good_and_repeated_nowhere() -> None:
     error, provider = await refusal(api_key=SecretStr("sk-wrong-canary"))
-    assert isinstance(error, Refused) and "401" in str(error)
+    assert isinstance(error, ModelRefused) and "401" in str(error)
     assert len(provider.requests) == 1
 
 
 @pytest.mark.parametrize("trouble", [openai.TOO_LONG, openai.TOO_LONG_FOR_LLAMA])
 async def test_a_conversation_that_is_too_long_is_tried_once_more_with_half_the_window(trouble: Trouble) -> None:
     async with open_provider(trouble) as provider:
-        result = await LlmAgent(config(provider)).run(a_turn("hello", *chat(10)))
+        result = await answer_of(LlmAgent(config(provider)), a_turn("hello", *chat(10)))
     assert result.replies[0].text == "heard: hello"
     first, second = provider.requests
     assert (len(first.messages), len(second.messages)) == (1 + 21, 1 + 9)
@@ -468,7 +480,7 @@ async def test_a_conversation_that_is_too_long_is_tried_once_more_with_half_the_
 async def test_a_conversation_that_is_still_too_long_is_refused_with_words_for_the_chat() -> None:
     async with open_provider(openai.TOO_LONG, openai.TOO_LONG) as provider:
         with pytest.raises(TooLong) as caught:
-            await LlmAgent(config(provider)).run(a_turn("hello", *chat(10)))
+            await answer_of(LlmAgent(config(provider)), a_turn("hello", *chat(10)))
     assert len(provider.requests) == 2
     assert isinstance(caught.value, Permanent) and caught.value.notice == TOO_LONG_NOTICE
 
@@ -505,15 +517,15 @@ async def test_a_turn_runs_in_a_process_of_its_own_just_as_well(monkeypatch: pyt
     async with open_provider(None, openai.OUT_OF_QUOTA, openai.BUSY) as provider:
         for name, value in (("MODEL", MODEL), ("BASE_URL", provider.url), ("API_KEY", KEY)):
             monkeypatch.setenv(f"KEYTURN_LLM__{name}", value)
-        apart = Apart("llm", 120)
+        isolated = Isolated("llm")
         try:
-            result = await apart.run(a_turn("hello"))
+            result = await answer_of(isolated, a_turn("hello"))
             with pytest.raises(Permanent, match="insufficient_quota"):
-                await apart.run(a_turn("hello"))
+                await answer_of(isolated, a_turn("hello"))
             with pytest.raises(Outage) as away:
-                await apart.run(a_turn("hello"))
+                await answer_of(isolated, a_turn("hello"))
         finally:
-            apart.close()
+            isolated.close()
     assert result.replies[0].text == "heard: hello" and result.entries[0].data["usage"]["total"] > 0
     assert (away.value.provider, away.value.status) == ("openai-compatible", 503)
     assert away.value.retry_after == timedelta(seconds=openai.RETRY_AFTER_SECONDS)
@@ -521,8 +533,8 @@ async def test_a_turn_runs_in_a_process_of_its_own_just_as_well(monkeypatch: pyt
 
 async def test_an_inbound_with_nothing_in_it_is_refused_and_not_sent() -> None:
     async with open_provider() as provider:
-        with pytest.raises(Refused):
-            await LlmAgent(config(provider)).run(a_turn(" "))
+        with pytest.raises(ModelRefused):
+            await answer_of(LlmAgent(config(provider)), a_turn(" "))
     assert provider.requests == []
 
 
@@ -549,16 +561,32 @@ def test_a_model_that_cannot_be_had_is_said_at_the_start(llm: LlmSettings, compl
 
 def test_a_provider_by_name_takes_the_key_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-environment")
-    model = open_model(LlmSettings(model="openai:gpt-5", api_key=SecretStr(KEY)))
-    assert isinstance(model, OpenAIResponsesModel) and model.model_name == "gpt-5"
-    assert model.client.api_key == KEY
-    unset = open_model(LlmSettings(model="openai:gpt-5"))
-    assert isinstance(unset, OpenAIResponsesModel) and unset.client.api_key == "sk-of-the-environment"
+    model = open_model(LlmSettings(model="openai-responses:gpt-5", api_key=SecretStr(KEY)))
+    assert isinstance(model, DirectModel) and isinstance(model.original, OpenAIResponsesModel)
+    assert (model.name, model.original.client.api_key) == ("gpt-5", KEY)
+    unset = open_model(LlmSettings(model="openai-responses:gpt-5"))
+    assert isinstance(unset, DirectModel) and isinstance(unset.original, OpenAIResponsesModel)
+    assert unset.original.client.api_key == "sk-of-the-environment"
+
+
+async def test_an_openai_model_by_name_is_asked_by_our_own_client_with_the_key_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    async with open_provider() as provider:
+        monkeypatch.setenv("OPENAI_BASE_URL", provider.url)
+        agent = LlmAgent(LlmSettings(model="openai:gpt-5"))
+        assert (await answer_of(agent, a_turn("hello"))).replies[0].text == "heard: hello"
+        with pytest.raises(ModelRefused, match="401"):
+            await answer_of(LlmAgent(LlmSettings(model="openai:gpt-5", api_key=SecretStr("other"))), a_turn("hello"))
+    assert [asked.body["model"] for asked in provider.requests] == ["gpt-5", "gpt-5"]
+    assert isinstance(open_model(LlmSettings(model="openai-chat:gpt-5")), ChatCompletions)
+    assert agent.context_tokens() == 400_000
 
 
 def test_nothing_of_it_is_imported_before_it_is_named() -> None:
     """Importing pydantic-ai costs seconds of CPU and 50 MB; a worker with another agent pays neither."""
-    look = "import sys, workers.process.run, workers.agents.contract; workers.agents.contract.resolve('echo'); print('pydantic_ai' in sys.modules)"
+    look = "import sys, workers.process.run, workers.agents.resolve; workers.agents.resolve.resolve('echo'); print('pydantic_ai' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", look], capture_output=True, check=True, timeout=120)
     assert ended.stdout.strip() == b"False"
 

@@ -27,13 +27,14 @@ TURNS = """
 import asyncio, orjson, sys
 from shared.agent.turn import Turn
 from shared.messages import Inbound, Source
-from workers.agents.contract import resolve
+from tests.support.reading import answer_of
+from workers.agents.resolve import resolve
 
 async def main():
     agent = resolve("local")
     def turn(n, text):
         return Turn(f"t{n}", "agent:main:local:dm:c", "s", (), (Inbound(f"in_{n}", str(n), Source("local", "c"), text),))
-    results = await asyncio.gather(*(agent.run(turn(n, "Say hello to a friend.")) for n in range(3)))
+    results = await asyncio.gather(*(answer_of(agent, turn(n, "Say hello to a friend.")) for n in range(3)))
     lines = [{"text": r.replies[0].text, "usage": r.entries[0].data["usage"]} for r in results]
     sys.stdout.buffer.write(orjson.dumps(lines))
 

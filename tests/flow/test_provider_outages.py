@@ -12,6 +12,7 @@ from shared import keys
 from shared.clock import now_ms
 from shared.operating.messages import drop_message
 from shared.pipeline import open_pipeline
+from shared.reading.trace import reason_word
 from shared.settings import Settings
 from tests.flow.test_llm import config
 from tests.flow.test_never_stuck import ended
@@ -129,7 +130,11 @@ async def test_how_long_the_provider_has_been_away_survives(rig: Rig, lost: str)
         accepted = await rig.accept("hello")
         await rig.run_turns()
         row = await rig.pipe.store.journal.find(accepted.id)
-        assert row is not None and (row["state"], row["reason"], row["attempts"]) == ("pending", "provider", 0)
+        assert row is not None and (row["state"], reason_word(row["reason"]), row["attempts"]) == (
+            "pending",
+            "provider",
+            0,
+        )
         if lost == "redis":
             earlier = "UPDATE inbox SET outage_since = outage_since - :ms WHERE id = :id"
             await write(rig.pipe.store, earlier, ms=HOUR_MS, id=accepted.id)
@@ -185,4 +190,4 @@ async def test_an_outage_of_a_message_that_was_dropped_is_not_counted_for_the_ne
         await drop_message(rig.pipe, first.id, tell=False)
         await rig.run_turns()
     row = await rig.pipe.store.journal.find(second.id)
-    assert row is not None and (row["state"], row["reason"]) == ("pending", "provider")
+    assert row is not None and (row["state"], reason_word(row["reason"])) == ("pending", "provider")

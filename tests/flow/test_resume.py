@@ -431,3 +431,15 @@ async def test_a_session_begun_by_new_belongs_to_whoever_began_it(make_settings:
         session = await here(rig)
         [row] = await ask(pipe.store, "SELECT owner FROM sessions WHERE id = :id", id=session["id"])
         assert row["owner"] == "webhook:u=u2"
+
+
+async def test_every_number_of_the_list_leads_to_its_conversation_and_no_other_number_does(
+    rig: Rig, agent: Recorder
+) -> None:
+    await titled(rig, "one", "two", "three")
+    for number in ("0", "-1", "4"):
+        assert f"There is no number {number}: the list has 3." in await say(rig, f"/resume {number}")
+    listed = (await say(rig, "/resume")).splitlines()
+    assert [line.partition(" (")[0] for line in listed[:3]] == ["1. three", "2. two", "3. one"]
+    assert "“three”" in await say(rig, "/resume 1")
+    assert "“one”" in await say(rig, "/resume 2")  # two and one are listed: this one is not

@@ -15,7 +15,8 @@ from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig
 from tests.support.working import working
-from workers.agents.contract import answered
+from workers.agents.results import answered
+from workers.process import room as rooms
 
 WAIT_SECONDS = 60.0
 
@@ -137,13 +138,22 @@ async def test_an_idle_worker_with_one_place_takes_a_wake_of_any_partition_at_on
     assert max(took) < 2, took
 
 
-async def test_a_second_worker_gets_its_part_of_a_backlog(make_settings: Callable[..., Settings]) -> None:
-    """However many turns the first may run: it takes few that it does not run yet."""
+async def test_a_second_worker_gets_a_third_of_a_backlog_that_the_first_could_run_alone(
+    make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first has taken all that it takes without a pause when the second begins."""
+    monkeypatch.setattr(rooms, "FIRST_STEP", 50)
+    monkeypatch.setattr(rooms, "PAUSE_SECONDS", WAIT_SECONDS)
     async with open_pipeline(make_settings(partitions=4, log_level="error")) as pipe:
         rig, first, second = Rig(pipe), Holding(), Holding()
-        for n in range(200):
-            await rig.accept("quick", chat=f"c{n}")
-        async with working(pipe, first, slots=200), working(pipe, second, slots=200):
-            await until(lambda: all_answered(pipe))
-    assert len(first.begun) + len(second.begun) == 200
-    assert min(len(first.begun), len(second.begun)) > 200 / 5
+        for n in range(100):
+            await rig.accept("hello", chat=f"c{n}")
+        async with working(pipe, first, slots=100):
+            await until(lambda: len(first.begun) >= 50)
+            async with working(pipe, second, slots=100):
+                await until(lambda: len(first.begun) + len(second.begun) == 100)
+                for agent in (first, second):
+                    for _ in agent.begun:
+                        agent.let_go.release()
+                await until(lambda: all_answered(pipe))
+    assert len(second.begun) > 100 / 3

@@ -103,6 +103,34 @@ def test_commands_about_the_source_run_beside_it_wherever_they_are_given(
     assert noted.read_text().splitlines()[-1] == str(ROOT)
 
 
+@pytest.mark.parametrize(
+    ("file", "line", "extra", "expected"),
+    [
+        ("keyturn.toml", 'agent = "local"  # the small one', {}, True),
+        ("keyturn.toml", "[agents.helper]\nagent='local'", {}, True),
+        (".env", "KEYTURN_AGENT=local", {}, True),
+        (".env", "KEYTURN_AGENTS__HELPER__AGENT=local", {}, True),
+        ("keyturn.toml", 'agent = "locally:answer"', {}, False),
+        ("keyturn.toml", '# agent = "local"', {}, False),
+        ("keyturn.toml", 'agent = "local"', {"KEYTURN_AGENT": "echo"}, False),
+        (".env", "", {"KEYTURN_AGENT": "local"}, True),
+    ],
+)
+def test_the_packages_of_the_local_model_are_installed_wherever_the_settings_name_it(
+    tmp_path: Path, environment: dict[str, str], file: str, line: str, extra: dict[str, str], expected: bool
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for name, script in (("uv", '#!/bin/sh\necho "$@" >>"$NOTED"\n'), ("keyturn", "#!/bin/sh\n")):
+        (tmp_path / "bin" / name).write_text(script)
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / file).write_text(f"{line}\n")
+    (tmp_path / ".compiled").touch()
+    noted, path = tmp_path / "noted", f"{tmp_path / 'bin'}{os.pathsep}{environment['PATH']}"
+    own = {"PATH": path, "NOTED": str(noted), "UV_PROJECT_ENVIRONMENT": str(tmp_path)}
+    assert run("up", cwd=tmp_path, environment={**environment, **own, **extra}).returncode == 0
+    assert ("--group local-model" in noted.read_text()) == expected
+
+
 def test_help_names_every_command_about_the_source_and_those_of_keyturn(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:

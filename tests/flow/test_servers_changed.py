@@ -17,11 +17,11 @@ from shared.embedded import valkey
 from shared.failpoints import Injected
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.keys import state_of_key
-from shared.redis_servers import Server
+from shared.redis_servers import RedisServer
 from shared.settings import Settings
 from tests.support.pipe import Rig, key_of
 from tests.support.working import keeping, working
-from workers.upkeep.housekeeper import AT_ONCE
+from workers.upkeep.housekeeping_duty import AT_ONCE
 
 MakeSettings = Callable[..., Settings]
 WAIT_SECONDS = 90
@@ -47,7 +47,7 @@ def both(redis_url: str, second: valkey.Valkey) -> SecretStr:
     return SecretStr(f"{redis_url},{second.url}")
 
 
-def chats_on(pipe: Pipeline, server: Server, count: int) -> list[str]:
+def chats_on(pipe: Pipeline, server: RedisServer, count: int) -> list[str]:
     """Chats whose keys belong to a server."""
     found = (f"c{n}" for n in range(100_000) if pipe.servers.of_key(key_of(f"c{n}")) is server)
     return [next(found) for _ in range(count)]
@@ -119,11 +119,11 @@ async def test_keys_that_wait_move_with_their_mail_when_a_server_is_added(
     make_settings: MakeSettings, redis_url: str, second: valkey.Valkey, durability: str
 ) -> None:
     chats = [f"c{n}" for n in range(40)]
-    async with open_pipeline(make_settings(partitions=8, durability=durability, **QUICK)) as pipe:
+    async with open_pipeline(make_settings(partitions=32, durability=durability, **QUICK)) as pipe:
         for text in ("1", "2"):
             for chat in chats:
                 await Rig(pipe).accept(text, chat=chat)
-    settings = make_settings(partitions=8, durability=durability, redis_url=both(redis_url, second), **QUICK)
+    settings = make_settings(partitions=32, durability=durability, redis_url=both(redis_url, second), **QUICK)
     async with open_pipeline(settings) as pipe, working(pipe):
         rig = Rig(pipe)
         moved = [chat for chat in chats if pipe.servers.of_key(key_of(chat)) is pipe.servers.all[1]]
@@ -144,7 +144,7 @@ async def test_a_move_that_is_cut_short_in_the_midst_of_the_mail_loses_and_doubl
     point: str,
 ) -> None:
     foreseen("housekeeper")
-    shape = {"partitions": 8, "durability": durability, **QUICK}
+    shape = {"partitions": 32, "durability": durability, **QUICK}
     async with open_pipeline(make_settings(redis_url=both(redis_url, second), **shape)) as after:
         rig, [before, there] = Rig(after), after.servers.all
         chats = chats_on(after, there, 5)
@@ -162,7 +162,7 @@ async def test_a_move_that_is_cut_short_in_the_midst_of_the_mail_loses_and_doubl
         assert await transcripts(rig, chats) == [said] * len(chats)
 
 
-async def _nothing_left(server: Server, chats: list[str]) -> bool:
+async def _nothing_left(server: RedisServer, chats: list[str]) -> bool:
     names = [name for chat in chats for name in (keys.state("turns", key_of(chat)), keys.mail("turns", key_of(chat)))]
     due: Any = await server.client.zrange(keys.due("turns"), 0, -1)
     return not await server.client.exists(*names) and not set(due) & {key_of(chat).encode() for chat in chats}
@@ -171,9 +171,9 @@ async def _nothing_left(server: Server, chats: list[str]) -> bool:
 async def test_a_key_that_a_worker_still_holds_is_moved_when_its_lease_has_ended(
     make_settings: MakeSettings, redis_url: str, second: valkey.Valkey
 ) -> None:
-    async with open_pipeline(make_settings(partitions=8, redis_url=both(redis_url, second))) as after:
+    async with open_pipeline(make_settings(partitions=32, redis_url=both(redis_url, second))) as after:
         [chat] = chats_on(after, after.servers.all[1], 1)
-        async with open_pipeline(make_settings(partitions=8)) as before:
+        async with open_pipeline(make_settings(partitions=32)) as before:
             rig = Rig(before)
             await rig.accept("1", chat=chat)
             lease = await rig.lease(key_of(chat))
@@ -203,7 +203,7 @@ async def _state(pipe: Pipeline, key: str, state: str) -> bool:
 async def test_a_server_that_is_away_holds_up_no_key_of_another(
     make_settings: MakeSettings, redis_url: str, second: valkey.Valkey
 ) -> None:
-    settings = make_settings(partitions=8, redis_url=both(redis_url, second), sweep_seconds=0.2)
+    settings = make_settings(partitions=32, redis_url=both(redis_url, second), sweep_seconds=0.2)
     async with open_pipeline(settings) as pipe:
         rig, [here, away] = Rig(pipe), pipe.servers.all
         expired, forgotten = chats_on(pipe, here, 2)
@@ -223,7 +223,7 @@ async def test_what_cannot_be_moved_hides_nothing_behind_it(
     make_settings: MakeSettings, redis_url: str, second: valkey.Valkey
 ) -> None:
     """More keys than a page holds wait for a server that is away; a dead worker's key is due after them."""
-    settings = make_settings(partitions=8, redis_url=both(redis_url, second))
+    settings = make_settings(partitions=32, redis_url=both(redis_url, second))
     async with open_pipeline(settings) as pipe:
         rig, [here, away] = Rig(pipe), pipe.servers.all
         for chat in chats_on(pipe, away, AT_ONCE + 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -11,9 +11,20 @@ from typing import Any
 
 import pytest
 
+from shared.agent.events import Delta, Done, Event, Row, Spent
 from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
-from shared.errors import AlreadyDone, Crashed, Outage, Permanent, RateLimited, Stopped, Superseded, Unavailable
+from shared.errors import (
+    AgentFault,
+    AlreadyDone,
+    Crashed,
+    Outage,
+    Permanent,
+    RateLimited,
+    Stopped,
+    Superseded,
+    Unavailable,
+)
 from shared.lane.lease import LeaseState
 from shared.messages import Entry, Reply, State
 from shared.pipeline import open_pipeline
@@ -21,16 +32,15 @@ from shared.settings import Settings
 from shared.store.change import Commit, Committed, Ending
 from tests.support.pipe import Rig, key_of
 from tests.support.stages import begun, decided, ending, held, hold, opened, replies
-from workers.agents.contract import FunctionAgent
-from workers.commands import Answer
+from workers.agents.functions import FunctionAgent, GeneratorAgent
+from workers.commands import CommandAnswer
 from workers.turn.acknowledge import acknowledge, give_back
 from workers.turn.attempt import Attempt
 from workers.turn.conclude import NOTICE, bury, command_done, commit, commit_change, conclude, end_mail
-from workers.turn.fail import AWAY, STOPPED, backoff, cancelled, failed, not_begun
+from workers.turn.fail import AWAY, STOPPED, backoff, failed, let_go, not_begun
 from workers.turn.lifetime import reset
-from workers.turn.outcome import REOPEN, Done, Ended, Retry
-from workers.turn.prepare import Prepared, prepare
-from workers.turn.run import run
+from workers.turn.outcome import REOPEN, AlreadyEnded, Kept, Retry
+from workers.turn.run import Prepared, prepare, run
 from workers.turn.take import take_turns
 
 ANSWER = Result((Entry("assistant", "hi"),), (Reply("hi"),))
@@ -53,8 +63,8 @@ async def test_an_attempt_after_an_unseen_end_runs_the_isolated_agent(rig: Rig) 
     ready = await prepared(rig)
     ready.attempt.parts.isolated_agent = FunctionAgent(lambda text: f"isolated: {text}")
     assert (await run(ready)).replies[0].text == "echo: hello"
-    apart = replace(ready, attempt=replace(ready.attempt, isolated=True))
-    assert (await run(apart)).replies[0].text == "isolated: hello"
+    isolated = replace(ready, attempt=replace(ready.attempt, isolated=True))
+    assert (await run(isolated)).replies[0].text == "isolated: hello"
 
 
 async def test_a_stop_cuts_the_running_agent_short(rig: Rig) -> None:
@@ -72,6 +82,64 @@ async def test_a_stop_cuts_the_running_agent_short(rig: Rig) -> None:
     ready.attempt.lease.drop_until(now_ms())
     with pytest.raises(Stopped):
         await task
+
+
+async def test_what_a_stopped_turn_had_finished_stays_in_the_conversation_and_is_paid(rig: Rig) -> None:
+    running = asyncio.Event()
+    usage = {"model": "m", "requests": 1, "input": 7, "output": 2}
+
+    class Streaming:
+        async def run(self, turn: Turn) -> AsyncIterator[Event]:
+            yield Row(Entry("assistant", "first", data={"usage": usage}))
+            yield Spent(usage)
+            yield Delta("sec")
+            running.set()
+            await asyncio.sleep(60)
+
+    rig.agent = Streaming()
+    await rig.accept("hello")
+    lease = await rig.lease()
+    turns = asyncio.create_task(rig.turns(lease))
+    await running.wait()
+    lease.drop_until(now_ms())
+    await turns
+    assert (await rig.transcript())[:3] == ["hello", "first", "sec"]
+    assert (await rig.transcript())[3].startswith("(The user stopped")
+    session, _ = await rig.pipe.store.transcript.load(key_of(), "")
+    spent, _ = await rig.pipe.store.usage.of_session(session.id)
+    assert spent.input == 14
+
+
+async def test_an_agent_has_the_deadline_that_the_settings_give_it(make_settings: Callable[..., Settings]) -> None:
+    cleaned: list[bool] = []
+
+    async def hang(turn: Turn) -> AsyncIterator[Event]:
+        try:
+            await asyncio.sleep(60)
+            yield Done()
+        finally:
+            cleaned.append(True)
+
+    async with open_pipeline(make_settings(turn_timeout_seconds=0.05, max_attempts=1)) as pipe:
+        rig = Rig(pipe, GeneratorAgent(hang))
+        await rig.accept("hello")
+        await rig.run_turns()
+        [dead] = await pipe.store.dead.all(state="open", limit=10)
+    assert (dead["reason"], cleaned) == ("timeout", [True])
+
+
+async def test_an_agent_that_breaks_its_contract_is_named_in_the_dead_letter(rig: Rig) -> None:
+    async def wrong(turn: Turn) -> AsyncIterator[Event]:
+        yield Row(Entry("assistant", "and no end"))
+
+    rig.agent = GeneratorAgent(wrong)
+    ready = await prepared(rig)
+    with pytest.raises(AgentFault) as fault:
+        await run(ready)
+    attempt = replace(ready.attempt, number=rig.pipe.settings.max_attempts)
+    assert isinstance(await failed(attempt, fault.value), Kept)
+    [dead] = await rig.pipe.store.dead.all(state="open", limit=10)
+    assert (dead["reason"], dead["detail"]) == ("error", "AgentFault: the agent ended without Done")
 
 
 async def test_an_agent_that_had_its_answer_ready_when_the_stop_came_keeps_it(rig: Rig) -> None:
@@ -120,7 +188,7 @@ async def test_an_answer_is_what_was_said_the_agents_rows_and_replies_between_th
 
 
 async def test_a_command_leaves_rows_that_no_agent_is_shown(rig: Rig) -> None:
-    conclusion = command_done(await begun(await hold(rig, "/whoami")), Answer("you are u1"))
+    conclusion = command_done(await begun(await hold(rig, "/whoami")), CommandAnswer("you are u1"))
     assert [entry.text for entry in conclusion.commit.entries] == ["/whoami", "you are u1"]
     assert all(entry.data.get("command") for entry in conclusion.commit.entries)
     assert replies(conclusion) == ["you are u1"]
@@ -129,7 +197,7 @@ async def test_a_command_leaves_rows_that_no_agent_is_shown(rig: Rig) -> None:
 async def test_mail_ends_without_an_answer_by_one_function_whatever_the_reason(rig: Rig) -> None:
     attempt = await decided(await hold(rig))
     silent = end_mail(attempt, Ending(State.SUPERSEDED, "stopped"), entries=(Entry("user", "hello"),))
-    told = end_mail(attempt, Ending(State.REJECTED, "budget"), "no money")
+    told = end_mail(attempt, Ending(State.REJECTED, "budget"), (Reply("no money"),))
     dead = bury(attempt, "error", "why")
     assert [ending(each)[:2] for each in (silent, told, dead)] == [
         ("superseded", "stopped"),
@@ -161,7 +229,7 @@ async def test_what_the_database_cannot_keep_is_replaced_by_what_is_to_be_kept_i
 ) -> None:
     attempt = await decided(await hold(rig))
     kept, refused = _refusing(rig, monkeypatch, "bad")
-    bad, good = (end_mail(attempt, Ending(State.REJECTED, word), word) for word in ("bad", "good"))
+    bad, good = (end_mail(attempt, Ending(State.REJECTED, word), (Reply(word),)) for word in ("bad", "good"))
     with pytest.raises(ValueError, match="bad"):
         await commit(bad)
     done = await commit(replace(bad, otherwise=lambda: good))
@@ -234,7 +302,7 @@ async def test_a_session_that_changed_by_more_than_rows_is_loaded_before_the_nex
     for text in ("one", "/new", "two"):
         await rig.accept(text)
     outcome = await take_turns(await rig.lease(), rig.parts())
-    assert isinstance(outcome, Done) and await rig.transcript() == ["two", "echo: two"]
+    assert isinstance(outcome, Kept) and await rig.transcript() == ["two", "echo: two"]
 
 
 async def test_a_key_is_handed_over_after_so_many_turns(make_settings: Callable[..., Settings]) -> None:
@@ -286,7 +354,7 @@ async def test_what_an_attempt_raised_decides_between_another_attempt_and_a_dead
         assert await state_of(attempt) == "pending" and not attempt.lease.ended
         return
     state, reason, notice = expected
-    assert isinstance(outcome, Done) and await state_of(attempt) == state
+    assert isinstance(outcome, Kept) and await state_of(attempt) == state
     [letter] = await rig.pipe.store.dead.all(state="open", limit=10)
     [part] = await rig.pipe.store.outbox.open_parts("to:webhook:c1", 10)
     assert (letter["reason"], letter["attempts"], part.text) == (reason, number, notice)
@@ -294,13 +362,13 @@ async def test_what_an_attempt_raised_decides_between_another_attempt_and_a_dead
 
 async def test_a_stopped_attempt_keeps_what_was_said_and_a_stopped_retry_keeps_nothing_new(rig: Rig) -> None:
     attempt = await decided(await hold(rig, "question"))
-    assert isinstance(await failed(attempt, Stopped()), Done)
+    assert isinstance(await failed(attempt, Stopped()), Kept)
     assert await rig.transcript() == ["question", STOPPED]
     await rig.expire_lease(rig.pipe.turns, key_of())
     await rig.pipe.turns.recover(key_of())
     await rig.run_turns()  # the mail that has ended leaves the mailbox
     retry = await decided(await hold(rig, "/retry"))
-    assert retry.again is not None and isinstance(await failed(retry, Stopped()), Done)
+    assert retry.again is not None and isinstance(await failed(retry, Stopped()), Kept)
     assert await rig.transcript() == ["question", STOPPED]
 
 
@@ -323,7 +391,7 @@ async def test_a_provider_that_stays_away_is_asked_after_waits_that_double(rig: 
 async def test_a_cancelled_attempt_counts_only_if_an_operator_asked_for_it(rig: Rig, by_operator: bool) -> None:
     attempt = await begun(await hold(rig))
     attempt.lease.killed_by_operator = by_operator
-    await cancelled(attempt)
+    await let_go(attempt.lease, attempt.parts.pipe.settings, attempt.number)
     assert attempt.lease.ended
     if by_operator:  # it comes after a delay
         await rig.expire_lease(rig.pipe.turns, key_of())
@@ -338,7 +406,7 @@ async def test_an_error_before_an_attempt_is_counted_and_sets_the_message_aside_
         assert await not_begun(key, defect) == Retry(backoff(rig.pipe.settings, number), spent=True)
         await key.lease.release(spent=True)
         key = held(rig, await rig.lease())
-    assert isinstance(await not_begun(key, defect), Done)
+    assert isinstance(await not_begun(key, defect), Kept)
     [letter] = await rig.pipe.store.dead.all(state="open", limit=10)
     assert (letter["reason"], letter["attempts"], letter["detail"]) == ("error", 3, "RuntimeError: a defect")
 
@@ -359,7 +427,7 @@ async def test_a_commit_that_lost_the_race_opens_the_mail_again_and_an_outage_of
 
 async def test_taking_turns_says_how_the_last_mail_came_out(rig: Rig) -> None:
     await rig.accept("hello")
-    assert isinstance(await take_turns(await rig.lease(), rig.parts()), Done)
+    assert isinstance(await take_turns(await rig.lease(), rig.parts()), Kept)
 
     async def fails(text: str) -> str:
         raise RuntimeError("no")
@@ -377,5 +445,5 @@ async def test_taking_turns_twice_for_the_same_mail_commits_once(rig: Rig) -> No
     await rig.run_turns()
     assert row is not None
     await rig.pipe.turns.put(key_of(), row["seq"], row["payload"].encode())
-    assert await take_turns(await rig.lease(), rig.parts()) == Ended((1,))
+    assert await take_turns(await rig.lease(), rig.parts()) == AlreadyEnded((1,))
     assert await rig.transcript() == ["hello", "echo: hello"]

@@ -9,18 +9,18 @@ import pytest
 
 from shared.clock import now_ms
 from shared.door import accept
-from shared.lane import Claim
 from shared.mail import TakeNotes, encode_mail
 from shared.messages import Entry
 from shared.pipeline import open_pipeline
 from shared.settings import ResetSettings, Settings
 from tests.store.books import write
-from tests.support.pipe import Rig, an_inbound, control_key, key_of
+from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.stages import begun, decided, ending, held, hold, opened, replies
-from workers.turn.decide import CRASH_FACTOR, begin, decide
+from workers.turn.counting import CRASH_FACTOR
+from workers.turn.decide import begin, decide
 from workers.turn.open import Opened, open_first
-from workers.turn.outcome import LOST, REOPEN, Conclusion, Ended
-from workers.turn.prepare import make_room, prepare
+from workers.turn.outcome import LOST, REOPEN, AlreadyEnded, Conclusion
+from workers.turn.run import make_room, prepare
 
 
 class NoMoney:
@@ -52,7 +52,7 @@ async def test_mail_that_has_ended_is_only_to_leave_the_mailbox(rig: Rig) -> Non
     await rig.run_turns()
     assert row is not None
     await rig.pipe.turns.put(key_of(), row["seq"], row["payload"].encode())  # by a receiver that was slow
-    assert await open_first(held(rig, await rig.lease())) == Ended((1,))
+    assert await open_first(held(rig, await rig.lease())) == AlreadyEnded((1,))
 
 
 async def test_a_message_that_redis_lost_comes_first_and_is_to_be_put_back(rig: Rig) -> None:
@@ -77,7 +77,7 @@ async def test_a_message_that_cannot_be_read_is_opened_with_the_reason(rig: Rig)
 async def test_notes_to_take_are_no_turn_and_only_leave_the_mailbox(rig: Rig) -> None:
     await rig.pipe.turns.put(key_of(), 0, encode_mail(TakeNotes("ses_unknown")))
     lease = await rig.lease()
-    assert await open_first(held(rig, lease)) == Ended((lease.mail[0].seq,))
+    assert await open_first(held(rig, lease)) == AlreadyEnded((lease.mail[0].seq,))
 
 
 async def test_a_session_that_another_key_talks_to_is_loaded_again_under_its_lock(rig: Rig) -> None:
@@ -91,7 +91,7 @@ async def test_a_session_that_another_key_talks_to_is_loaded_again_under_its_loc
 # -- begin
 
 
-async def test_the_first_attempt_runs_in_the_worker_and_one_after_an_unseen_end_runs_apart(rig: Rig) -> None:
+async def test_the_first_attempt_runs_in_the_worker_and_one_after_an_unseen_end_runs_isolated(rig: Rig) -> None:
     attempt = await begun(await hold(rig))  # and its worker dies
     assert (attempt.number, attempt.isolated) == (1, False)
     await rig.expire_lease(rig.pipe.turns, key_of())
@@ -182,16 +182,6 @@ async def test_retry_runs_the_agent_on_what_was_said_before(rig: Rig) -> None:
     attempt = await decided(await hold(rig, "/retry"))
     assert attempt.again is not None
     assert (attempt.inbound.text, attempt.mail.inbound.text, list(attempt.again.history)) == ("question", "/retry", [])
-
-
-async def test_no_agent_runs_under_a_control_key(rig: Rig) -> None:
-    inbound, key = an_inbound("not a command"), control_key(key_of())
-    record = encode_mail(inbound)
-    accepted = await rig.pipe.store.journal.accept(inbound, record, key, 10)
-    await rig.pipe.control.put(key, accepted.seq, record)
-    claim, lease = await rig.start(rig.pipe.control, key)
-    assert claim is Claim.LEASED and lease is not None
-    assert ending(await decide(await begun(held(rig, lease)))) == ("dead", "malformed", 1)
 
 
 @pytest.mark.parametrize("text", ["hello", "/retry"])

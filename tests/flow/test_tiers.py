@@ -8,15 +8,15 @@ import pytest
 
 from shared.errors import ConfigurationError
 from shared.messages import Source
+from shared.permission import is_admin
 from shared.pipeline import open_pipeline
 from shared.platforms.webhook import WebhookSettings
 from shared.settings import CustomCommand, Settings, load
 from tests.flow.test_commands import Recorder
 from tests.flow.test_resume import say
 from tests.support.pipe import Rig
-from workers.agents.contract import FunctionAgent, echo
-from workers.commands import REGISTRY, Answer, Call, Command, register
-from workers.commands.tiers import is_admin
+from workers.agents.functions import FunctionAgent, echo
+from workers.commands import REGISTRY, Command, CommandAnswer, CommandCall, register
 from workers.process.parts import open_parts
 
 
@@ -24,8 +24,8 @@ from workers.process.parts import open_parts
 def restart() -> Iterator[None]:
     """A command for admins only."""
 
-    async def run(_: Call) -> Answer:
-        return Answer("restarted")
+    async def run(_: CommandCall) -> CommandAnswer:
+        return CommandAnswer("restarted")
 
     register(Command("restart-all", "for admins", run, admin=True))
     yield

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from shared.agent.turn import Result, Turn
+from shared.context.title import first_words
 from shared.errors import Transient
 from shared.messages import Entry
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
-from shared.store.usage import Spent
+from shared.store.usage import SpentInAll
 from tests.store.books import ask
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
-from workers.agents.contract import Answer, answered
+from workers.agents.capabilities import Answer
+from workers.agents.results import answered
 from workers.side import titles
-from workers.side.titles import Titling, cleaned, first_words
-from workers.turn.parts import TurnParts
+from workers.side.titles import Titling, cleaned
 from workers.turn.take import take_turns
 
 
@@ -49,12 +51,12 @@ class Hands:
     def __init__(self, rig: Rig, model: Model | None) -> None:
         self.rig = rig
         self.titling = Titling(rig.pipe, model)
-        self.agent = model or rig.agent
+        rig.agent = model or rig.agent
         self.model = model
 
     async def say(self, text: str, chat: str = "c1") -> str:
         await self.rig.accept(text, chat=chat)
-        parts = TurnParts(self.rig.pipe, self.agent, self.agent, "test", self.model, titles=self.titling)
+        parts = replace(self.rig.parts(), side_model=self.model, titles=self.titling)
         await take_turns(await self.rig.lease(key_of(chat)), parts)
         return (await self.rig.pipe.store.outbox.open_parts(f"to:webhook:{chat}", 1000))[-1].text
 
@@ -77,7 +79,7 @@ async def test_the_model_is_asked_once_after_the_first_answer_and_what_it_cost_i
     session = await rig.pipe.store.sessions.find(key_of())
     assert session is not None
     spent, last_prompt = await rig.pipe.store.usage.of_session(session["id"])
-    assert spent == Spent(requests=1, input=3, output=2, total=5) and last_prompt == 0
+    assert spent == SpentInAll(requests=1, input=3, output=2, total=5) and last_prompt == 0
 
 
 async def test_no_reply_waits_for_a_title(rig: Rig) -> None:
@@ -173,3 +175,24 @@ def test_N56_a_generated_title_is_one_short_line_without_thoughts(said: str, tit
 
 def test_first_words_of_nothing_are_no_title() -> None:
     assert first_words("  \n ") == "" and first_words("hi") == "hi"
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("one two three four five six seven eight", "one two three four five six seven eight"),
+        ("one two three four five six seven eight nine", "one two three four five six seven eight…"),
+        ("x" * 60, "x" * 60),
+        ("x" * 61, "x" * 59 + "…"),
+        ("x" * 58 + " " + "y" * 10, "x" * 58 + "…"),
+        (" a\n\tb\0c ", "a b c"),
+        ("x" * 499 + "\n" + "y", "x" * 59 + "…"),
+    ],
+)
+def test_first_words_are_few_and_short(text: str, title: str) -> None:
+    assert first_words(text) == title
+
+
+@pytest.mark.parametrize(("length", "title"), [(60, "x" * 60), (61, "x" * 59 + "…")])
+def test_a_generated_title_is_as_short(length: int, title: str) -> None:
+    assert cleaned("x" * length) == title

@@ -13,13 +13,13 @@ from shared.door import accept
 from shared.errors import Permanent, Superseded
 from shared.lane import Claim
 from shared.lane.lease import LeaseState
-from shared.mail import TakeNotes, encode_mail
+from shared.mail import TakeNotes, decode_inbound, encode_mail
 from shared.pipeline import open_pipeline
 from shared.reading.keys import first_mail
 from shared.settings import Settings
 from shared.store.change import Commit, Proof
 from tests.support.pipe import Rig, an_inbound, control_key, key_of
-from workers.agents.contract import FunctionAgent
+from workers.agents.functions import FunctionAgent
 from workers.turn.conclude import NOTICE
 from workers.turn.open import Opened, open_mail
 
@@ -86,6 +86,57 @@ async def test_a_failing_message_is_tried_again_then_set_aside_and_the_key_goes_
     assert await rig.transcript() == ["next", "fine"]
     parts = await rig.pipe.store.outbox.open_parts("to:webhook:c1", 10)
     assert len(parts) == 2 and parts[0].text.startswith("Sorry") and parts[1].text == "fine"
+
+
+@pytest.mark.parametrize(("later_ms", "ends"), [(0, "superseded"), (1, "answered")])
+async def test_what_was_received_by_the_time_of_a_stop_is_dropped_and_what_came_after_it_is_answered(
+    rig: Rig, later_ms: int, ends: str
+) -> None:
+    accepted = await rig.accept("hello")
+    lease = await rig.lease()
+    lease.drop_until(decode_inbound(lease.mail[0].payload).received_at - later_ms)
+    await rig.turns(lease)
+    row = await rig.pipe.store.journal.find(accepted.id)
+    assert row is not None and row["state"] == ends
+
+
+@pytest.mark.parametrize(("by_operator", "before"), [(True, (1, 1)), (False, (0, 0))])
+async def test_a_turn_that_is_cancelled_gives_its_key_back_and_counts_if_an_operator_asked_for_it(
+    rig: Rig, by_operator: bool, before: tuple[int, int]
+) -> None:
+    runs = asyncio.Event()
+
+    async def endless(text: str) -> str:
+        runs.set()
+        await asyncio.Event().wait()
+        return text
+
+    rig.agent = FunctionAgent(endless)
+    await rig.accept("hello")
+    lease = await rig.lease()
+    lease.killed_by_operator = by_operator
+    turn = asyncio.create_task(rig.turns(lease))
+    await runs.wait()
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    assert lease.ended and not lease.lost
+    await rig.expire_lease(rig.pipe.turns, key_of())
+    await rig.pipe.turns.recover(key_of())
+    again = await rig.lease()
+    assert again.attempts_before(again.mail[0].seq) == before
+
+
+async def test_a_dead_letter_holds_the_beginning_of_a_long_error(make_settings: Callable[..., Settings]) -> None:
+    async def poison(text: str) -> str:
+        raise RuntimeError("x" * 2000)
+
+    async with open_pipeline(make_settings(max_attempts=1)) as pipe:
+        rig = Rig(pipe, FunctionAgent(poison))
+        await rig.accept("poison")
+        await rig.run_turns()
+        [dead] = await pipe.store.dead.all(state="open", limit=10)
+        assert dead["detail"] == f"RuntimeError: {'x' * 2000}"[:500]
 
 
 async def test_mail_that_redis_lost_is_taken_from_the_journal_in_order(rig: Rig) -> None:

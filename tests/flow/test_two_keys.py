@@ -14,7 +14,7 @@ from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
-from workers.agents.contract import answered
+from workers.agents.results import answered
 
 A, B = "a", "b"  # chats of one person
 

@@ -125,7 +125,7 @@ def taken_port() -> tuple[socket.socket, str]:
 @pytest.mark.parametrize(
     ("settings", "code", "words"),
     [
-        ({"agent": "lama"}, 78, "AGENT=lama: not a known agent; use echo, llm, local or module:object"),
+        ({"agent": "lama"}, 78, "AGENT=lama: not a known agent; use echo, llm, local, command, http or module:object"),
         ({"agent": "lama", "workers": "3"}, 78, "AGENT=lama: not a known agent"),
         ({"agent": "nosuch:x"}, 78, "No module named 'nosuch'"),
         ({"agent": "mybot:nope"}, 78, "has no attribute 'nope'"),
@@ -152,6 +152,50 @@ def test_a_wrong_setting_ends_up_at_once_in_one_sentence(
     assert (ended.returncode, ended.stdout) == (code, "")
     assert ended.stderr.startswith("keyturn: ") and words in ended.stderr and ended.stderr.count("\n") == 1
     assert "canary" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"agent": "lama"}, {"agent": "nosuch:x"}, {"agent": "llm"}, {"agents__helper__agent": "nosuch.more:x"}],
+)
+def test_a_wrong_agent_is_found_before_any_server_starts(place: Place, settings: dict[str, str]) -> None:
+    ended = place.run("up", "--port", "0", **settings)
+    assert ended.returncode == 78 and "AGENT" in ended.stderr
+    assert "starting" not in ended.stderr and not (place.directory / ".keyturn" / "valkey").exists()
+
+
+@pytest.mark.parametrize("key", ["sk-…", "sk 1", "sk-1\n", "клuч"])
+def test_a_key_that_no_header_can_hold_is_one_sentence_at_the_start(place: Place, key: str) -> None:
+    model = {"agent": "llm", "llm__model": "openai:gpt-5"}
+    own = place.run("up", "--port", "0", log_level="error", llm__api_key=key, **model)
+    place.environment["OPENAI_API_KEY"] = key
+    for ended in (own, place.run("up", "--port", "0", log_level="error", **model)):
+        assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (78, "", 1)
+        assert "is none that a key can have" in ended.stderr and key.strip() not in ended.stderr
+
+
+def test_up_says_which_platform_lacks_what_and_that_nobody_may_talk(place: Place) -> None:
+    place.up(slack__bot_token="xoxb-1", discord__allowed_users="42")
+    lines = [orjson.loads(line) for line in place.said("up", "err").splitlines()]
+    doubts = [line for line in lines if "fix" in line]
+    assert [line["event"] for line in doubts] == [
+        "discord: is off, although DISCORD__ALLOWED_USERS is set",
+        "slack: replies can be sent, and no message comes in",
+        "slack: nobody may talk to this bot, except people who were paired",
+    ]
+    assert "KEYTURN_SLACK__APP_TOKEN" in doubts[1]["fix"] and "KEYTURN_SLACK__ALLOWED_USERS" in doubts[2]["fix"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "names"), [("telegram", ["TELEGRAM__TOKEN"]), ("signal", ["SIGNAL__HTTP_URL", "SIGNAL__ACCOUNT"])]
+)
+def test_a_listener_for_a_platform_that_is_off_names_the_settings_that_it_needs(
+    place: Place, platform: str, names: list[str]
+) -> None:
+    ended = place.run("listen", platform, redis_url="redis://127.0.0.1:1/0")
+    assert (ended.returncode, ended.stderr.count("\n")) == (78, 1)
+    assert f"listen {platform}: {platform} is off: set KEYTURN_" in ended.stderr
+    assert all(f"KEYTURN_{name}" in ended.stderr for name in names)
 
 
 @pytest.mark.parametrize("command", ["up", "receive"])
@@ -186,6 +230,12 @@ def unmigrated(request: pytest.FixtureRequest, postgres_server: postgres.Postgre
         connection.execute(f'CREATE DATABASE "{name}"'.encode())
         yield postgres_server.url.rpartition("/")[0] + f"/{name}"
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+
+
+def test_migrate_says_what_it_did_and_what_it_would_do(place: Place) -> None:
+    would, did, nothing = (place.run("migrate", *more).stdout for more in (("--dry-run",), (), ()))
+    assert would.startswith("would apply 0001_spine\n") and would.count("would apply ") == would.count("\n")
+    assert did == would.replace("would apply", "applied") and nothing == "the schema is up to date\n"
 
 
 @pytest.mark.parametrize("command", [("work",), ("receive", "--port", "0"), ("housekeep",), ("chat", "-m", "hello")])
@@ -249,7 +299,7 @@ def test_stopping_says_what_it_waits_for_and_a_second_ctrl_c_stops_now(slow: Pla
         terminal.until("waiting for work 1")
         terminal.type(CTRL_C)
         assert terminal.ended() == 0
-        assert "killing work 1; unfinished turns run again" in terminal.shown
+        assert re.search(r"killing work 1.*; unfinished turns run again", terminal.shown)
     (slow.directory / "go-story").touch()
     slow.up()  # the turn that was cut off runs again
     slow.until(lambda: slow.said("chat") == "done story\n")
@@ -354,7 +404,8 @@ def test_shell_completion_installs(place: Place) -> None:
 
 @pytest.mark.parametrize("command", ["up", "work", "chat"])
 def test_help_names_every_agent(place: Place, command: str) -> None:
-    assert "echo, llm, local or module:object" in " ".join(place.run(command, "--help").stdout.split())
+    shown = place.run(command, "--help").stdout
+    assert "echo, llm, local, command, http or module:object" in " ".join(shown.replace("│", " ").split())
 
 
 def test_a_signal_for_up_reaches_no_child_twice(place: Place) -> None:

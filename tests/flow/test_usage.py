@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,17 +16,16 @@ from shared.messages import Entry, Mail, Reply
 from shared.pipeline import open_pipeline
 from shared.settings import BudgetSettings, MemorySettings, Settings
 from shared.store.change import Commit, Proof
-from shared.store.usage import Spent, Whose, day_of
+from shared.store.usage import SpentInAll, Whose, day_of
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
 from tests.flow.test_never_stuck import ended
 from tests.store.books import ask
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.working import working
-from workers.agents.contract import Answer
+from workers.agents.capabilities import Answer
 from workers.process.parts import open_parts
 from workers.side.budget import Budgets
 from workers.side.compression import PROMPT
-from workers.turn.parts import TurnParts
 from workers.turn.take import take_turns
 
 TODAY = day_of(now_ms())
@@ -50,7 +50,7 @@ class Spender:
 async def say(rig: Rig, text: str, *, chat: str = "c1", budgets: Budgets | None = None, **source: Any) -> str:
     accepted = await rig.accept(text, chat=chat, **source)
     lease = await rig.lease(accepted.session_key)
-    await take_turns(lease, TurnParts(rig.pipe, rig.agent, rig.agent, "test", budgets=budgets))
+    await take_turns(lease, replace(rig.parts(), budgets=budgets))
     return (await rig.pipe.store.outbox.open_parts(f"to:webhook:{chat}", 1000))[-1].text
 
 
@@ -80,7 +80,7 @@ async def test_a_turn_is_counted_once_per_session_owner_agent_model_and_day(rig:
 
 async def test_E7_a_session_without_usage_shows_none_and_an_unknown_cost(rig: Rig) -> None:
     await say(rig, "hello")
-    assert await rig.pipe.store.usage.of_session(await session_id(rig)) == (Spent(), 0)
+    assert await rig.pipe.store.usage.of_session(await session_id(rig)) == (SpentInAll(), 0)
     assert await ask(rig.pipe.store, "SELECT * FROM usage") == []  # an agent that spends nothing pays for no accounting
     assert "nothing yet" in await say(rig, "/usage")
 
@@ -120,7 +120,8 @@ async def test_a_turn_that_does_not_count_costs_nothing(rig: Rig) -> None:
                 await rig.pipe.store.commit(Commit(session, key_of(), Proof("turn_else", "test", 1, 1, 1), mail=mail))
             return result
 
-    await take_turns(lease, TurnParts(rig.pipe, outrun := Outrun(), outrun, "test"))
+    rig.agent = outrun = Outrun()
+    await take_turns(lease, rig.parts())
     assert outrun.turns == 2
     spent, _ = await rig.pipe.store.usage.of_session(await session_id(rig))
     assert spent.requests == 1
@@ -183,7 +184,7 @@ async def test_beyond_a_budget_a_message_is_refused_with_the_time_and_without_th
         assert await say(rig, "one", budgets=budgets) == "ok"
         accepted = await rig.accept("two")
         fresh = Budgets(pipe)  # the sum of everybody's spending is remembered for a while
-        await take_turns(await rig.lease(), TurnParts(pipe, agent, agent, "test", budgets=fresh))
+        await take_turns(await rig.lease(), replace(rig.parts(), budgets=fresh))
         said = (await pipe.store.outbox.open_parts("to:webhook:c1", 10))[-1].text
         assert "budget" in said and "used up" in said and "00:00 UTC" in said
         found = await pipe.store.journal.find(accepted.id)

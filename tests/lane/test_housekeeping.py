@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,11 +15,16 @@ from shared import keys, metrics
 from shared.lane.rq_names import JOB_PREFIX
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
+from tests.store.books import ask
 from tests.support.pipe import Rig, key_of
 from tests.support.working import keeping, working
-from workers.upkeep import housekeeper
-from workers.upkeep.housekeeper import Housekeeper
-from workers.upkeep.rq_leftovers import Tidying
+from workers.upkeep import housekeeper, stuck
+from workers.upkeep.due import DueKeys
+from workers.upkeep.housekeeper import Housekeeper, duties, repeat
+from workers.upkeep.journal import UnknownMail
+from workers.upkeep.outbox import UnknownReplies
+from workers.upkeep.rq_leftovers import RqLeftovers
+from workers.upkeep.stuck import StuckWakes
 
 WAIT_SECONDS = 60
 LASTING = re.compile("rq:(queues|clean_registries.*|workers|workers:.+|worker:.+)")  # of workers that live
@@ -43,7 +49,7 @@ async def test_a_dead_worker_leaves_nothing_in_rqs_registries(rig: Rig) -> None:
     await client.sadd(f"rq:workers:{queue}", "rq:worker:dead")
     [entry] = await client.zrange(f"rq:wip:{queue}", 0, -1)
     await client.zadd(f"rq:wip:{queue}", {entry: 1})  # its heartbeat ended long ago
-    await Tidying(rig.pipe, server).look()
+    await RqLeftovers(rig.pipe, server).look()
     assert await client.zcard(f"rq:wip:{queue}") == 0
     assert await client.hget(f"rq:job:{lease.wake.id}", "status") == b"failed"
     assert await client.ttl(f"rq:job:{lease.wake.id}") > 0
@@ -59,7 +65,7 @@ async def test_what_ended_long_ago_leaves_rqs_registries(rig: Rig, registry: str
     client: Any = server.client
     seconds, _ = await client.time()
     await client.zadd(name, {"old": seconds - 1, "recent": seconds + 3600})
-    await Tidying(rig.pipe, server).look()
+    await RqLeftovers(rig.pipe, server).look()
     assert await client.zrange(name, 0, -1) == [b"recent"]
 
 
@@ -85,20 +91,22 @@ async def test_a_look_that_does_not_end_is_cut_short_and_the_next_one_begins(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(housekeeper, "LOOK_LIMIT_SECONDS", 0.1)
-    began = 0
 
-    async def never_ends() -> float:
-        nonlocal began
-        began += 1
-        await asyncio.Event().wait()
-        return 0.0
+    class NeverEnds:
+        every_seconds = 0.01
+        began = 0
 
-    stopping = asyncio.Event()
+        async def look(self) -> float:
+            self.began += 1
+            await asyncio.Event().wait()
+            return 0.0
+
+    stopping, duty = asyncio.Event(), NeverEnds()
     with capture_logs() as lines:
-        repeating = asyncio.create_task(Housekeeper(rig.pipe)._repeat(stopping, never_ends, 0.01))
+        repeating = asyncio.create_task(repeat(duty, stopping))
 
         async def again() -> bool:
-            return began > 2
+            return duty.began > 2
 
         await until(again)
         stopping.set()
@@ -130,7 +138,7 @@ async def test_a_housekeeper_that_finds_nothing_wrong_says_nothing_and_touches_n
     make_settings: Callable[..., Settings],
 ) -> None:
     """Keys that wait, run, are delayed or idle in several sweeps; Redis knows all of them."""
-    async with open_pipeline(make_settings(sweep_seconds=0.01)) as pipe:
+    async with open_pipeline(make_settings(sweep_seconds=0.01, lease_seconds=600)) as pipe:  # no renewal meanwhile
         rig = Rig(pipe)
         for chat in ("awake", "leased", "idle"):
             await rig.accept("hello", chat=chat)
@@ -138,16 +146,13 @@ async def test_a_housekeeper_that_finds_nothing_wrong_says_nothing_and_touches_n
         await rig.run_turns(key_of("idle"))
         client: Any = pipe.servers.all[0].client
         before = {name: await client.dump(name) async for name in client.scan_iter("kt:*")}
-        keeper, recovered = Housekeeper(pipe), _all_recovered()
+        recovered = _all_recovered()
         with capture_logs() as lines:
-            for _ in range(3):
-                for look in (keeper._wake_journal, keeper._wake_outbox, keeper._index):
-                    assert await look() >= 0
-                for server in pipe.servers.all:
-                    assert await keeper._wake_due(server) > 0
-                    assert await Tidying(pipe, server).look() == float("inf")
+            for duty in duties(pipe):
+                for _ in range(3):
+                    assert 0 < await duty.look() <= duty.every_seconds
             stopping = asyncio.Event()
-            running = asyncio.create_task(keeper.run(stopping))
+            running = asyncio.create_task(Housekeeper(pipe).run(stopping))
             await asyncio.sleep(0)
             stopping.set()
             await running
@@ -165,6 +170,58 @@ def _all_recovered() -> dict[tuple[str, str], float]:
     return {(s.labels["lane"], s.labels["cause"]): s.value for s in samples if s.name.endswith("_total") and s.value}
 
 
+async def test_a_running_housekeeper_does_each_of_its_duties(
+    make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stuck, "STUCK_SECONDS", 0.01)
+    async with open_pipeline(make_settings(sweep_seconds=0.02)) as pipe:
+        rig, client = Rig(pipe), pipe.servers.all[0].client
+        await rig.accept("hello", chat="answered")
+        await rig.run_turns(key_of("answered"))
+        await rig.accept("hello", chat="waiting")
+        await client.flushall()  # Redis knows of nothing
+        await rig.accept("hello", chat="expired")
+        pipe.turns.renewal.let_go(await rig.lease(key_of("expired")))
+        await rig.expire_lease(pipe.turns, key_of("expired"))
+        popped: Any = f"rq:queue:{queue_of(pipe)}:intermediate"
+        await client.rpush(popped, "stuck")
+
+        async def done() -> bool:
+            return (
+                (await pipe.turns.awake([key_of("waiting")]))[0]
+                and (await pipe.deliveries.awake(["to:webhook:answered"]))[0]
+                and not await client.exists(popped)
+                and not await client.hexists(keys.state("turns", key_of("expired")), "token")
+                and len(await ask(pipe.store, "SELECT * FROM search_rows")) == 2
+            )
+
+        async with keeping(pipe):
+            await until(done)
+
+
+async def test_a_popped_wake_is_put_back_when_its_time_is_over_and_one_that_comes_again_has_its_time_anew(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(stuck, "time", SimpleNamespace(monotonic=lambda: now))
+    server, queue = rig.pipe.servers.of_key(key_of()), queue_of(rig.pipe)
+    client: Any = server.client
+    duty, popped, waiting = StuckWakes(rig.pipe, server), f"rq:queue:{queue}:intermediate", f"rq:queue:{queue}"
+    await client.rpush(popped, "one", "two")
+    await duty.look()
+    await client.lrem(popped, 1, "two")  # it was started
+    now += stuck.STUCK_SECONDS
+    await duty.look()
+    assert await client.lrange(popped, 0, -1) == [b"one"]  # not a moment too early
+    await client.rpush(popped, "two")
+    now += 0.001
+    await duty.look()
+    assert await client.lrange(popped, 0, -1) == [b"two"] and await client.lrange(waiting, 0, -1) == [b"one"]
+    now += stuck.STUCK_SECONDS + 0.001
+    await duty.look()
+    assert await client.exists(popped) == 0 and await client.lrange(waiting, 0, -1) == [b"two", b"one"]
+
+
 async def test_a_wake_in_a_queue_that_nobody_serves_is_forgotten_and_made_anew(rig: Rig) -> None:
     await rig.accept("hello")
     server = rig.pipe.servers.of_key(key_of())
@@ -172,8 +229,59 @@ async def test_a_wake_in_a_queue_that_nobody_serves_is_forgotten_and_made_anew(r
     [job_id] = await client.lrange(f"rq:queue:{queue_of(rig.pipe)}", 0, -1)
     await client.rename(f"rq:queue:{queue_of(rig.pipe)}", "rq:queue:turns-77")
     await client.sadd("rq:queues", "rq:queue:turns-77")
-    await Tidying(rig.pipe, server).look()
+    await RqLeftovers(rig.pipe, server).look()
     assert not await client.exists(JOB_PREFIX + job_id.decode(), "rq:queue:turns-77")
     assert not await client.sismember("rq:queues", "rq:queue:turns-77")
     await rig.run_turns()
     assert await rig.transcript() == ["hello", "echo: hello"]
+
+
+async def test_a_wake_that_was_popped_and_never_started_goes_back_to_its_queue(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.accept("hello")
+    assert await rig.pop(rig.pipe.turns, key_of()) is not None
+    duty, before = StuckWakes(rig.pipe, rig.pipe.servers.of_key(key_of())), _recovered("turns", "never_started")
+    await duty.look()
+    assert await rig.pop(rig.pipe.turns, key_of()) is None  # it may only be slow
+    monkeypatch.setattr(stuck, "STUCK_SECONDS", 0.0)
+    await duty.look()
+    assert _recovered("turns", "never_started") - before == 1
+    await rig.run_turns()
+    assert await rig.transcript() == ["hello", "echo: hello"]
+
+
+async def test_mail_that_redis_lost_is_put_into_its_mailbox_at_the_second_look(rig: Rig) -> None:
+    """At the first it may still be on its way."""
+    await rig.accept("hello")
+    await rig.pipe.servers.all[0].client.flushall()
+    duty = UnknownMail(rig.pipe)
+    await duty.look()
+    assert await rig.pipe.turns.awake([key_of()]) == [False]
+    await duty.look()
+    assert await rig.pipe.turns.awake([key_of()]) == [True]
+    await rig.run_turns()
+    assert await rig.transcript() == ["hello", "echo: hello"]
+
+
+async def test_a_reply_that_nobody_published_is_published_at_the_second_look(rig: Rig) -> None:
+    await rig.accept("hello")
+    await rig.run_turns()
+    await rig.pipe.servers.all[0].client.flushall()
+    [(destination, _)] = await rig.pipe.store.outbox.waiting_destinations(after="", limit=2)
+    duty = UnknownReplies(rig.pipe)
+    await duty.look()
+    assert await rig.pipe.deliveries.awake([destination]) == [False]
+    await duty.look()
+    assert await rig.pipe.deliveries.awake([destination]) == [True]
+
+
+async def test_due_keys_are_looked_at_again_as_soon_as_the_next_one_is_due(rig: Rig) -> None:
+    await rig.accept("hello")
+    server = rig.pipe.servers.of_key(key_of())
+    duty, client = DueKeys(rig.pipe, server), cast(Any, server.client)
+    assert await duty.look() == duty.every_seconds
+    seconds, _ = await client.time()
+    await client.zadd(keys.due("turns"), {key_of(): 1000 * (seconds + 1800)})
+    duty.every_seconds = 3600
+    assert 0 < await duty.look() <= 1800

@@ -11,6 +11,7 @@ from shared.lane import Claim, Lane, Lease, Put, Recovered, Started
 from shared.lane.rq_names import JOB_PREFIX
 from shared.lane.stopping import stop
 from shared.reading.keys import keys_at_work
+from shared.redis_servers import Servers
 from tests.lane.workbench import DUE, LEASE, QUEUE, WAKES, Workbench, state
 
 LEASE_S = LEASE.total_seconds()
@@ -31,6 +32,7 @@ async def test_the_first_mail_wakes_a_key_once_and_the_next_waits(bench: Workben
     assert await bench.state("k") == {"job": job_id}
     assert await bench.status(job_id) == "queued"
     assert near(await bench.due("k"), LEASE_S)
+    assert await bench.client.smembers("rq:queues") == {QUEUE.encode()}  # RQ's tools find the queue
 
 
 async def test_a_wake_that_its_maker_takes_is_popped_as_soon_as_it_is_queued(bench: Workbench) -> None:
@@ -109,6 +111,17 @@ async def test_a_mailbox_that_numbers_by_itself_keeps_the_order_of_arrival(bench
     mail = await bench.mail("k")
     assert [payload for _, payload in mail] == payloads
     assert len({seq for seq, _ in mail}) == 50 and mail[0][0] > 10**15
+
+
+async def test_a_mailbox_numbers_by_redis_own_clock_in_microseconds(bench: Workbench) -> None:
+    async def now_us() -> int:
+        seconds, micros = await bench.client.time()
+        return int(seconds) * 10**6 + int(micros)
+
+    before = await now_us()
+    await bench.put("k", 0, b"a")
+    [(seq, _)] = await bench.mail("k")
+    assert before <= seq <= await now_us()
 
 
 async def test_the_order_of_arrival_holds_when_redis_clock_steps_back(bench: Workbench) -> None:
@@ -265,6 +278,7 @@ async def test_handing_over_gives_the_key_to_a_fresh_wake(bench: Workbench) -> N
     assert lease.ended and not lease.lost
     [job_id] = await bench.queued()
     assert job_id != lease.wake.id and await bench.state("k") == {"job": job_id}
+    assert near(await bench.due("k"), LEASE_S)  # somebody looks for the wake
     again = await bench.lease()
     assert ([m.seq for m in again.mail], again.counts.begun, again.counts.ours_begun) == ([2], 1, True)
 
@@ -315,7 +329,7 @@ async def test_a_key_released_now_is_awake_with_its_mail(bench: Workbench) -> No
     await lease.release(spent=True)
     [job_id] = await bench.queued()
     assert lease.ended and await bench.state("k") == {"job": job_id, "of": "1", "attempts": "1", "failed": "1"}
-    assert await bench.status(lease.wake.id) == "finished"
+    assert await bench.status(lease.wake.id) == "finished" and near(await bench.due("k"), LEASE_S)
     again = await bench.lease()
     assert (again.counts.begun, again.counts.ours_begun, again.mail[0].seq) == (1, False, 1)
     assert again.attempts_before(1) == (1, 1)  # one, and known to have failed
@@ -351,6 +365,15 @@ async def test_a_delayed_key_sleeps_in_redis_and_not_in_a_worker(bench: Workbenc
     assert await bench.lane.recover("k") is Recovered.NOTHING
     await bench.expire("k")
     assert await bench.lane.recover("k") is Recovered.DELAY_ENDED
+    assert [m.seq for m in (await bench.lease()).mail] == [1]
+
+
+async def test_a_short_delay_ends_by_itself_without_a_housekeeper(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await (await bench.lease()).release(delay=timedelta(milliseconds=20), spent=True)
+    async with asyncio.timeout(60):
+        while not await bench.queued():
+            await asyncio.sleep(0.01)
     assert [m.seq for m in (await bench.lease()).mail] == [1]
 
 
@@ -485,6 +508,21 @@ async def test_a_key_whose_delay_ended_goes_to_the_end_of_the_queue(bench: Workb
     await bench.expire("a")
     await bench.lane.recover("a")
     assert (await bench.queued())[0] == waiting
+
+
+@pytest.mark.parametrize(("found", "place"), [(Recovered.WAKE_LOST, 0), (Recovered.WAKE_LATE, 1)])
+async def test_a_lost_wake_is_replaced_at_the_front_of_the_queue_and_a_late_one_at_its_end(
+    bench: Workbench, found: Recovered, place: int
+) -> None:
+    await bench.put("a", 1)
+    job_id = await bench.pop()
+    await bench.put("b", 1)
+    if found is Recovered.WAKE_LOST:
+        await bench.client.delete(f"{JOB_PREFIX}{job_id}")
+    else:
+        await bench.client.hset(state("a"), "waited", f"3:{job_id}")
+    assert await bench.lane.recover("a") is found
+    assert (await bench.queued())[place] == (await bench.state("a"))["job"]
 
 
 async def test_a_queued_wake_is_trusted(bench: Workbench) -> None:
@@ -628,6 +666,10 @@ async def test_finishing_a_wake_ends_it_once(bench: Workbench) -> None:
     assert await bench.status(job_id) == "finished"
     assert await bench.client.hget("rq:worker:test", "successful_job_count") == b"1"
     assert await bench.client.xlen(f"rq:results:{job_id}") == 1
+    seconds, _ = await bench.client.time()
+    assert 0 < await bench.client.zscore("rq:finished:turns-0", job_id) - seconds <= WAKES.result_ttl_s + 1
+    assert 0 < await bench.client.ttl(f"rq:results:{job_id}") <= WAKES.result_ttl_s
+    assert 0 < await bench.client.ttl(f"{JOB_PREFIX}{job_id}") <= WAKES.result_ttl_s
     assert await bench.client.exists(f"rq:executions:{job_id}", "rq:wip:turns-0") == 0
 
 
@@ -704,3 +746,20 @@ async def test_a_key_of_any_characters_is_kept_apart(bench: Workbench) -> None:
         assert await bench.client.exists(state(lease.key))
         await lease.acknowledge([1], limit=1)
     assert await bench.residue() == []
+
+
+async def test_closing_ends_every_connection(bench: Workbench, redis_url: str) -> None:
+    async def connections() -> int:
+        return len(await bench.client.client_list())
+
+    before = await connections()
+    servers = Servers([redis_url], 1)
+    lane = Lane(servers, WAKES, lease=LEASE, renew_every=LEASE, partitions=1)
+    await lane.put("k", 1, b"m1")
+    await servers.all[0].client.ping()
+    assert await connections() == before + 2
+    await lane.close()
+    await servers.close()
+    async with asyncio.timeout(60):
+        while await connections() != before:
+            await asyncio.sleep(0.01)

@@ -11,7 +11,7 @@ from shared import keys
 from shared.lane import Admission, Claim, Lane, Lease, Put, Started
 from shared.lane.rq_names import JOB_PREFIX, popped_key, queue_key
 from shared.lane.wake import RegisteredWorker, WakeTemplate
-from shared.redis_servers import Server, Servers
+from shared.redis_servers import RedisServer, Servers
 
 LEASE = timedelta(minutes=10)
 NEVER = timedelta(days=1)
@@ -34,7 +34,7 @@ class Workbench:
         self.lane = Lane(self.servers, WAKES, lease=LEASE, renew_every=NEVER, partitions=1)
 
     @property
-    def server(self) -> Server:
+    def server(self) -> RedisServer:
         return self.servers.all[0]
 
     @property

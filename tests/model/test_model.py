@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.model.control import Control
 from tests.model.deliveries import Deliveries
 from tests.model.explore import Model, Walk, explore
 from tests.model.turns import Turns
@@ -70,7 +71,20 @@ DELIVERIES = [
     (Deliveries("a part that kills its worker", poison=True, faults={"crash": 1}), 1_500),
 ]
 
-MUTANTS: list[Turns | Deliveries] = [
+CONTROL = [
+    (Control("control: redelivery, deaths and a zombie", 2, (0,), faults={"crash": 1, "die": 1, "expire": 1}), 37_000),
+    (Control("control: leases that run out at any instant", faults={"expire": ANY, "crash": 1, "reply": 1}), 29_000),
+    (Control("control: FLUSHALL and zombies", faults={"flush": 1, "expire": 1, "die": 1}), 33_000),
+    (Control("control: failover to a stale replica", faults={"failover": 1, "crash": 1}), 17_000),
+    (
+        Control("control: no sweep while Redis keeps all", sweep=False, faults={"expire": 1, "crash": 1, "reply": 1}),
+        2_600,
+    ),
+    (Control("control: durability = redis", 2, (0,), journaled=False, faults={"crash": 1, "expire": ANY}), 1_000),
+    (Control("control: durability = redis, flushed", journaled=False, faults={"flush": 1, "expire": 1}), 500),
+]
+
+MUTANTS: list[Turns | Deliveries | Control] = [
     Turns("no version check", (0,), faults={"expire": 1}),
     Turns("acknowledge before commit", (0,), journaled=False, faults={"crash": 1}),
     Turns("no unique event id", (0,), (0,)),
@@ -87,6 +101,12 @@ MUTANTS: list[Turns | Deliveries] = [
     Turns("known mail acknowledged by its head", TWO, sweep=False, faults={"reply": 1}),
     Turns("no session lock", (0, 1), joined=True),
     Turns("no look for leases from before", (0, 1), joined=True),
+    Control("message ended without a look at its row", 1, faults={"expire": 1}),
+    Control("answer added before the row is compared", 1, faults={"crash": 1}),
+    Control("messages run as the mailbox has them"),
+    Control("found ended, acknowledged by its head", sweep=False, faults={"expire": 1}),
+    Control("route left behind", 1),
+    Control("no housekeeper", 1, faults={"die": 1}),
     Deliveries("sent mark before send", rows=1, faults={"crash": 1}),
     Deliveries("no sending mark", rows=1, faults={"crash": 1}),
     Deliveries("no housekeeper", rows=1, faults={"die": 1}),
@@ -119,7 +139,9 @@ SEEN_AS = {
 }
 
 
-def _named(models: list[tuple[Turns, int]] | list[tuple[Deliveries, int]]) -> list[object]:
+def _named(
+    models: list[tuple[Turns, int]] | list[tuple[Deliveries, int]] | list[tuple[Control, int]],
+) -> list[object]:
     return [pytest.param(model, least, id=model.name) for model, least in models]
 
 
@@ -129,8 +151,8 @@ def _walk(model: Model) -> Walk:
     return walk
 
 
-@pytest.mark.parametrize(("model", "least"), _named(TURNS) + _named(DELIVERIES))
-def test_every_promise_holds_in_every_reachable_state(model: Turns | Deliveries, least: int) -> None:
+@pytest.mark.parametrize(("model", "least"), _named(TURNS) + _named(DELIVERIES) + _named(CONTROL))
+def test_every_promise_holds_in_every_reachable_state(model: Turns | Deliveries | Control, least: int) -> None:
     walk = _walk(model)
     assert walk.violation is None, f"\n{walk.violation}"
     assert walk.states >= least, "this configuration explores less than it did: was that meant?"
@@ -139,7 +161,7 @@ def test_every_promise_holds_in_every_reachable_state(model: Turns | Deliveries,
 
 
 @pytest.mark.parametrize("intact", [pytest.param(m, id=f"{type(m).__name__.lower()}: {m.name}") for m in MUTANTS])
-def test_without_this_protection_a_promise_breaks(intact: Turns | Deliveries) -> None:
+def test_without_this_protection_a_promise_breaks(intact: Turns | Deliveries | Control) -> None:
     assert explore(intact).violation is None, "the bounds must be sound with the protection"
     violation = explore(replace(intact, mutant=intact.name)).violation
     assert violation is not None, f"{intact.name}: nobody would notice"

@@ -1,7 +1,8 @@
 """`./run mutants`: change the code in small ways, and see whether the tests notice.
 
-A seed chooses the mutants, the same number in each group. Each one meets the tests that reach its line, the quickest first.
-Ends with 1 when a group catches less than 90 %. The first run measures what each test reaches, as long as the suite takes.
+A seed chooses the mutants, the same number in each group. Each one meets the tests that reach its line, the nearest and quickest
+first. Ends with 1 when a group catches less than 90 %. The first run measures what each test reaches, as long as the suite takes;
+later ones measure only the files of tests that changed. The machine need not be quiet.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ import argparse
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, closing
+from itertools import zip_longest
 from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutants import python_source, script_source
 from tests.mutants.groups import GROUPS, ROOT, files_of
-from tests.mutants.judging import Copy, Verdict
+from tests.mutants.judging import Fate, Judge, Verdict
+from tests.mutants.measuring import forget_measured, load_measured, measure_missing, unmeasured
 from tests.mutants.mutant import Mutant
-from tests.mutants.reach import Reach, load_reach
+from tests.mutants.reach import Reach
+from tests.mutants.tree_copy import Copy
 
 GOAL = 0.9
 BUDGET_SECONDS = 90.0  # of tests for a mutant, by what they took without one; the quickest come first
@@ -33,6 +38,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, help="seconds of tests for one mutant")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at once")
     parser.add_argument("--list", action="store_true", help="show the chosen mutants and run nothing")
+    parser.add_argument("--measure", action="store_true", help="measure anew what every test reaches")
+    parser.add_argument("--as-measured", action="store_true", help="leave out tests that were not measured yet")
     parser.add_argument("--report", type=Path, default=None, help="write the survivors to this page (.md)")
     return parser.parse_args()
 
@@ -51,25 +58,26 @@ def mutants_of(path: Path) -> list[Mutant]:
 
 
 def judge_all(chosen: list[tuple[str, Mutant]], reach: Reach, jobs: int, budget: float) -> Iterator[Verdict]:
-    copies: SimpleQueue[Copy] = SimpleQueue()
+    judges: SimpleQueue[Judge] = SimpleQueue()
 
-    def judge(group: str, mutant: Mutant, tests: list[str]) -> Verdict:
-        copy = copies.get()
+    def judged(group: str, mutant: Mutant) -> Verdict:
+        judge = judges.get()
         try:
-            return copy.judge(mutant, group, tests, sum(reach.seconds[test] for test in tests))
+            tests = affordable(reach, mutant, budget)
+            return judge.judge(mutant, group, {test: reach.seconds[test] for test in tests})
         finally:
-            copies.put(copy)
+            judges.put(judge)
 
-    with tempfile.TemporaryDirectory(prefix="keyturn-mutants-") as directory, ThreadPoolExecutor(jobs) as pool:
+    with tempfile.TemporaryDirectory(prefix="keyturn-mutants-") as directory, ExitStack() as opened:
         for number in range(jobs):
-            copies.put(Copy(Path(directory) / str(number)))
-        futures = [pool.submit(judge, group, mutant, affordable(reach, mutant, budget)) for group, mutant in chosen]
-        for future in as_completed(futures):
-            yield future.result()
+            judges.put(Judge(opened.enter_context(closing(Copy(Path(directory) / str(number))))))
+        with ThreadPoolExecutor(jobs) as pool:
+            for future in as_completed([pool.submit(judged, group, mutant) for group, mutant in chosen]):
+                yield future.result()
 
 
 def affordable(reach: Reach, mutant: Mutant, budget: float) -> list[str]:
-    """The tests that reach it, the quickest first, as many as the budget pays for, and one at least."""
+    """The tests that reach it, the nearest first, as many as the budget pays for, and one at least."""
     tests: list[str] = []
     for test in reach.tests_of_line(mutant.path, mutant.line):
         budget -= reach.seconds[test]
@@ -79,15 +87,24 @@ def affordable(reach: Reach, mutant: Mutant, budget: float) -> list[str]:
     return tests
 
 
-def as_page(verdicts: list[Verdict], seed: int) -> str:
-    lines = [f"# Mutants, seed {seed}", "", "| group | mutants | caught |", "|---|---|---|"]
+def as_page(verdicts: list[Verdict], seed: int, left_out: Sequence[str]) -> str:
+    lines = [f"# Mutants, seed {seed}", ""]
+    if left_out:
+        lines += [
+            f"{len(left_out)} files of tests were not measured. They met no mutant, so the figures are too low.",
+            "",
+        ]
+    lines += ["| group | mutants | caught | out of time |", "|---|---|---|---|"]
     for group in GROUPS:
-        judged = [verdict for verdict in verdicts if verdict.group == group]
-        if judged:
-            caught = sum(verdict.caught for verdict in judged)
-            lines.append(f"| {group} | {len(judged)} | {caught} ({caught / len(judged):.0%}) |")
+        fates = [verdict.fate for verdict in verdicts if verdict.group == group]
+        if fates:
+            caught = fates.count(Fate.CAUGHT)
+            lines.append(
+                f"| {group} | {len(fates)} | {caught} ({caught / len(fates):.1%}) | {fates.count(Fate.TIMEOUT)} |"
+            )
     lines += ["", "Survivors:", ""]
-    lines += [f"- {verdict.group}: {verdict.mutant} ({verdict.why})" for verdict in verdicts if not verdict.caught]
+    left = [verdict for verdict in verdicts if verdict.fate is not Fate.CAUGHT]
+    lines += [f"- {verdict.group}: {verdict.mutant} ({verdict.why})" for verdict in left]
     return "\n".join(lines) + "\n"
 
 
@@ -95,21 +112,29 @@ def main() -> int:
     given = arguments()
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**6)
     groups = given.group or list(GROUPS)
-    chosen = [(group, mutant) for group in groups for mutant in choose(group, given.count // len(groups), seed)]
+    samples = [[(group, mutant) for mutant in choose(group, given.count // len(groups), seed)] for group in groups]
+    # The groups take turns, so that a run that is ended early has tried as many of each.
+    chosen = [one for turn in zip_longest(*samples) for one in turn if one is not None]
     if given.list:
         print(*(f"{group}: {mutant}" for group, mutant in chosen), sep="\n")
         return 0
     print(f"seed {seed}, {len(chosen)} mutants", file=sys.stderr)
+    if given.measure:
+        forget_measured()
+    if not given.as_measured:
+        measure_missing(given.jobs + 1)
+    left_out = unmeasured()
+    reach = Reach(load_measured())
     verdicts: list[Verdict] = []
-    for verdict in judge_all(chosen, load_reach(given.jobs + 1), given.jobs, given.budget):
+    for verdict in judge_all(chosen, reach, given.jobs, given.budget):
         verdicts.append(verdict)
-        word = "caught  " if verdict.caught else "SURVIVED"
-        print(f"{len(verdicts)}/{len(chosen)} {word} {verdict.mutant} ({verdict.why})", file=sys.stderr, flush=True)
-    page = as_page(verdicts, seed)
+        place = f"{len(verdicts)}/{len(chosen)} {verdict.fate.value:8} {verdict.group}"
+        print(f"{place}: {verdict.mutant} ({verdict.why})", file=sys.stderr, flush=True)
+    page = as_page(verdicts, seed, left_out)
     print(page)
     if given.report is not None:
         given.report.write_text(page)
-    rates = [[verdict.caught for verdict in verdicts if verdict.group == group] for group in groups]
+    rates = [[verdict.fate is Fate.CAUGHT for verdict in verdicts if verdict.group == group] for group in groups]
     return 0 if all(sum(rate) >= GOAL * len(rate) for rate in rates) else 1
 
 

@@ -11,6 +11,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "shared/session_key.py",
         "shared/codec.py",
         "shared/mail.py",
+        "shared/part_record.py",
         "shared/signing.py",
         "shared/owner.py",
         "shared/control.py",
@@ -29,6 +30,17 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "store": ("shared/store/*.py", "shared/store/database/**/*.py", "shared/store/*.sql"),
     "work": ("workers/*.py", "workers/*/*.py"),
 }
+CALLERS = ("keyturn/**/*.py",)  # not mutated: they call statements and functions of the groups
+
+
+def python_files() -> list[Path]:
+    """The Python of all groups."""
+    return [path for group in GROUPS for path in files_of(group) if path.suffix == ".py"]
+
+
+def calling_files() -> list[Path]:
+    """Python of no group, in which names of the groups may stand."""
+    return sorted(path.relative_to(ROOT) for pattern in CALLERS for path in ROOT.glob(pattern))
 
 
 def files_of(group: str) -> list[Path]:

@@ -1,8 +1,25 @@
-"""Mutants of Python source: flipped comparisons, dropped conditions, removed calls, changed constants."""
+"""Mutants of Python source: flipped comparisons, dropped conditions, removed calls, changed constants.
+
+Left out, because no test should notice them:
+- type hints, docstrings, messages of exceptions, log lines and counters (`survived` is both), and conditions on which nothing
+  hangs but a log line or a counter;
+- names of tasks and threads, which only a debugger shows;
+- what tunes the interpreter (`gc.freeze`, `share_with_threads`): the same happens, sooner or later;
+- failpoints (`reach`): places for the fault harness, which the mutants do not meet;
+- `return False` that becomes `return None`: both are false (`return True` in its place is tried);
+- `strict=True` of `zip`: an assertion of ours, which nobody can notice while it holds;
+- `transaction=False` of a Redis pipeline: with a transaction the answers are the same, and come later;
+- the value of a named duration or batch size (`..._SECONDS`, `AT_ONCE`, `timedelta(...)` of a module): it decides when things
+  happen or how many at a time, and a test that noticed a second more would fail on a slow machine. Likewise a number given as a
+  `timeout`, and a `sleep` that is removed. That there is a time limit at all is tried: its keyword is dropped.
+
+Numbers from 10 on are doubled instead of raised by one: a limit that is off by one hurts nobody, one twice as large does.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -28,11 +45,16 @@ SWAPPED: dict[type[ast.operator], type[ast.operator]] = {
     ast.FloorDiv: ast.Mult,
     ast.Div: ast.Mult,
 }
-SILENT = {"info", "warning", "error", "exception", "debug", "inc", "observe"}  # log lines and counters
+WHEN_NOT_WHAT = re.compile(
+    r"(^|_)(SECONDS|MINUTES|MS|PAUSE|AT_ONCE|PER_COMMIT|PAGES?|REST|SPREAD)$|^PAGES?_"
+)  # ends of names
+SILENT = {"info", "warning", "error", "exception", "debug", "inc", "observe", "freeze"}  # methods
+SILENT_FUNCTIONS = {"survived", "reach", "share_with_threads", "TypeVar"}
+NAMED = {"create_task": "name", "Thread": "name", "ThreadPoolExecutor": "thread_name_prefix"}
 
 
 def mutants_of(path: Path, source: str) -> list[Mutant]:
-    """Every mutant of a file, in the order of its lines. Type hints, docstrings, messages and log lines are left alone."""
+    """Every mutant of a file, in the order of its lines."""
     tree = ast.parse(source)
     lines = source.splitlines(keepends=True)
     starts = [0]
@@ -53,7 +75,10 @@ def mutants_of(path: Path, source: str) -> list[Mutant]:
 
 
 def _changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str, str]]:
+    silent = _silent_conditions(tree)
     for node in _living(tree):
+        if node in silent:
+            continue
         match node:
             case ast.Compare():
                 for i, op in enumerate(node.ops):
@@ -66,19 +91,21 @@ def _changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str, str]]:
                     kept = rest[0] if len(rest) == 1 else ast.BoolOp(node.op, rest)
                     yield node, f"({ast.unparse(kept)})", f"drop `{ast.unparse(values[i])}`"
             case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
-                if not isinstance(test, ast.Compare | ast.BoolOp) and not _is_true(test):
+                is_tried_itself = isinstance(test, ast.Compare | ast.BoolOp) or test in silent
+                if not is_tried_itself and not _is_constant(test, True):
                     yield test, f"(not ({ast.unparse(test)}))", "negate a condition"
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 yield node, f"({ast.unparse(operand)})", "drop `not`"
-            case ast.Expr(value=ast.Call() | ast.Await(value=ast.Call())) if not _is_silent(node.value):
+            case ast.Expr(value=ast.Call() | ast.Await(value=ast.Call())) if not _is_silent(node.value, "sleep"):
                 yield node, "pass", "remove a call"
             case ast.Call(keywords=keywords) if not _is_silent(node):
                 for i, keyword in enumerate(keywords):
-                    if keyword.arg is not None:
+                    is_name = keyword.arg is not None and keyword.arg == NAMED.get(_called(node))
+                    if keyword.arg is not None and not is_name and not _is_unseen(keyword):
                         changed_call = deepcopy(node)
                         del changed_call.keywords[i]
                         yield node, ast.unparse(changed_call), f"drop the keyword `{keyword.arg}`"
-            case ast.Return(value=value) if value is not None and not _is_none(value):
+            case ast.Return(value=value) if value is not None and not _is_constant(value, None, False):
                 yield node, "return None", "return nothing"
             case ast.Continue():
                 yield node, "pass", "go on instead of continuing with the next"
@@ -91,7 +118,7 @@ def _changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str, str]]:
             case ast.Constant(value=bool() as flag):
                 yield node, str(not flag), "flip a constant"
             case ast.Constant(value=int() | float() as number):
-                yield node, str(number + 1), "change a constant"
+                yield node, str(number * 2 if abs(number) >= 10 else number + 1), "change a constant"
             case ast.comprehension(ifs=ifs) if ifs:
                 for condition in ifs:
                     yield condition, "True", "drop a filter"
@@ -111,24 +138,67 @@ def _living(tree: ast.AST) -> Iterator[ast.AST]:
                 continue
             if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
                 continue
-            if isinstance(child, ast.Call) and _is_silent(child):
+            if (isinstance(child, ast.Call) and _is_silent(child)) or _is_timing(child):
+                continue
+            if isinstance(child, ast.keyword) and (_is_unseen(child) or _is_time_limit(child)):
                 continue
             yield child
             yield from _living(child)
 
 
-def _is_silent(call: ast.expr) -> bool:
+def _silent_conditions(tree: ast.AST) -> set[ast.AST]:
+    """The conditions, and what they are put together from, on which only log lines and counters hang."""
+    found: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and all(
+            isinstance(do, ast.Expr) and _is_silent(do.value) for do in node.body + node.orelse
+        ):
+            left: list[ast.AST] = [node.test]
+            while left:
+                part = left.pop()
+                found.add(part)
+                left += part.values if isinstance(part, ast.BoolOp) else []
+                left += [part.operand] if isinstance(part, ast.UnaryOp) else []
+    return found
+
+
+def _called(call: ast.Call) -> str:
+    """The last part of the name of what is called."""
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
+def _is_silent(call: ast.expr, *also: str) -> bool:
     if isinstance(call, ast.Await):
         call = call.value
-    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in SILENT
+    match call:
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in {*SILENT, *also}
+        case ast.Call(func=ast.Name(id=name)):
+            return name in SILENT_FUNCTIONS
+    return False
 
 
-def _is_true(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is True
+def _is_unseen(keyword: ast.keyword) -> bool:
+    return keyword.arg == "strict" or (keyword.arg == "transaction" and _is_constant(keyword.value, False))
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _is_time_limit(keyword: ast.keyword) -> bool:
+    return (keyword.arg or "").endswith("timeout") and isinstance(keyword.value, ast.Constant)
+
+
+def _is_constant(node: ast.expr, *values: bool | None) -> bool:
+    return isinstance(node, ast.Constant) and any(node.value is value for value in values)
+
+
+def _is_timing(node: ast.AST) -> bool:
+    """Whether it gives a value to a named duration or batch size."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    names = [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+    if not names or not all(name.isupper() for name in names):
+        return False
+    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+    is_timedelta = isinstance(value, ast.Call) and ast.unparse(value.func) == "timedelta"
+    return is_timedelta or all(WHEN_NOT_WHAT.search(name) for name in names)
 
 
 def _is_text(node: ast.BinOp) -> bool:

@@ -37,7 +37,8 @@ SQL: tuple[tuple[str, str, str], ...] = (
     (r" DESC\b", " ASC", "turn the order round"),
     (r" \+ ", " - ", "swap an operator"),
 )
-NUMBER = re.compile(r"(?<![\w.\[:'])\d+(?![\w.\]'])")
+# Not the 1 of `EXISTS (SELECT 1 FROM …)`: nobody sees which value is selected there.
+NUMBER = re.compile(r"(?<![\w.\[:'])(?<!SELECT )\d+(?![\w.\]'])")
 
 
 def mutants_of(path: Path, source: str) -> list[Mutant]:
@@ -56,5 +57,7 @@ def _found(path: Path, source: str, rules: tuple[tuple[str, str, str], ...]) -> 
             for match in re.finditer(pattern, code.rstrip()):
                 yield Mutant(path, number, start + match.start(), match[0], by, what)
         for match in NUMBER.finditer(code):
-            yield Mutant(path, number, start + match.start(), match[0], str(int(match[0]) + 1), "change a constant")
+            found = int(match[0])
+            changed = str(found * 2 if found >= 10 else found + 1)  # as in Python
+            yield Mutant(path, number, start + match.start(), match[0], changed, "change a constant")
         start += len(line)

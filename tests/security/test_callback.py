@@ -16,8 +16,10 @@ from shared.http_client import IGNORED_BYTES
 from shared.messages import Part, Source
 from shared.platforms.webhook import WebhookSettings
 from tests.conftest import WEBHOOK_SECRET
+from tests.store.books import ask
 from tests.support.door import WAIT_SECONDS, Door, a_body, signed
 from tests.support.pipe import Rig
+from tests.support.working import working
 from workers.delivery.webhook import LONGEST_WAIT, WebhookSender, open_callback
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
@@ -175,21 +177,24 @@ async def test_a_callback_url_that_is_none_is_refused_at_start_and_not_repeated(
     assert "canary" not in str(caught.value) and "passwd" not in str(caught.value)
 
 
-async def test_errors_of_the_callback_name_neither_its_address_nor_its_password() -> None:
+async def test_errors_of_the_callback_name_its_host_at_most_and_neither_path_nor_password() -> None:
     async with sending("http://user:canary-password@127.0.0.1:1/canary-path") as sender:
         with pytest.raises(PipelineError) as caught:
             await sender.send(PART)
     assert "canary" not in repr(caught.value) and caught.value.__suppress_context__
 
 
-async def test_media_addresses_are_passed_on_and_never_fetched(door: Door, rig: Rig) -> None:
-    """They come from strangers and may point anywhere: until somebody checks them, nobody goes there."""
-    async with listening(answering("200 OK")) as inside:
-        body = a_body(media=[{"url": f"{inside.url}/latest/meta-data/", "type": "image/png", "name": "a.png"}])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_an_address_inside_our_network_that_a_message_names_is_never_asked(
+    door: Door, rig: Rig, scheme: str
+) -> None:
+    """It comes from a stranger. The message is answered, and the agent is told that the file was not read."""
+    async with listening(answering("200 OK")) as inside, working(rig.pipe):
+        url = f"{inside.url.replace('http', scheme, 1)}/latest/meta-data/"
+        body = a_body(media=[{"url": url, "type": "image/png", "name": "a.png"}])
         assert (await door.post(body, signed(body))).json()["status"] == "accepted"
-        async with listening(answering("200 OK")) as callback, sending(callback.url) as sender:
-            await rig.run_turns()
-            [part] = await rig.pipe.store.outbox.open_parts("to:webhook:c1", 10)
-            await sender.send(part)
-            assert len(callback.heads) == 1
-        assert inside.heads == []
+        async with asyncio.timeout(60):
+            while not (rows := await ask(rig.pipe.store, "SELECT text FROM messages WHERE role = 'user'")):
+                await asyncio.sleep(0.02)
+        assert "[image: a.png: not read: " in rows[0]["text"] and inside.url not in rows[0]["text"]
+        assert inside.connections == 0

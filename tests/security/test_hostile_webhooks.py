@@ -28,6 +28,9 @@ nearly = st.tuples(st.sampled_from(NAMES), values).map(lambda change: a_body_wit
 bodies = st.binary(max_size=2000) | (values | messages).map(json.dumps).map(str.encode) | nearly
 # What a header may hold on the wire: anything but control characters.
 header_text = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=300)
+REPORTED = (
+    "not taken: an accepted message has the same id and says something else",
+)  # two random bodies may share an id
 HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
 
 
@@ -38,7 +41,8 @@ def a_body_with(name: str, value: Any) -> bytes:
 
 def unharmed(door: Door, response: httpx.Response, *statuses: int) -> None:
     assert response.status_code in statuses, response.text
-    assert not door.lines_at("error", "critical") and not door.records
+    alarms = [line for line in door.lines_at("error", "critical") if line["event"] not in REPORTED]
+    assert not alarms and not door.records
     for line in door.lines:
         assert len(repr(line)) < 1500
     door.lines.clear()

@@ -113,15 +113,6 @@ async def test_a_signature_has_one_spelling(door: Door, how: str) -> None:
     assert (await door.post(body, good)).status_code == 200
 
 
-async def test_while_two_secrets_are_listed_both_are_let_in(make_settings: MakeSettings) -> None:
-    async with open_pipeline(make_settings(webhook=secrets(NEW, OLD))) as pipe, open_door(pipe) as door:
-        for n, secret in enumerate((OLD, NEW)):
-            body = a_body(id=f"evt_{n}")
-            assert (await door.post(body, signed(body, secret=key(secret)))).json()["status"] == "accepted"
-        body = a_body(id="evt_1")  # the same event under the other secret
-        assert (await door.post(body, signed(body, secret=key(OLD)))).json()["status"] == "duplicate"
-
-
 async def test_a_removed_secret_and_a_removed_key_are_refused_from_the_next_start(make_settings: MakeSettings) -> None:
     body = a_body()
     before = make_settings(webhook=secrets(OLD), api=ApiSettings(keys=(SecretStr("old-key"), SecretStr("new-key"))))

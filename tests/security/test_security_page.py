@@ -14,6 +14,7 @@ AREAS = (
     "Verification",
     "Replay",
     "Source identity and access",
+    "What goes out without a question",
     "Prompt boundary",
     "SSRF",
     "RQ trust",

@@ -116,8 +116,8 @@ async def test_keys_that_wait_are_found_page_by_page(store: Store) -> None:
     for n in range(5):
         await mail(store, chat=f"c{n}")
         await mail(store, chat=f"c{n}")
-    first = await store.journal.waiting_keys(after="", older_than_ms=-1000, limit=3)
-    rest = await store.journal.waiting_keys(after=first[-1], older_than_ms=-1000, limit=3)
+    first = await store.journal.waiting_keys(after="", limit=3)
+    rest = await store.journal.waiting_keys(after=first[-1], limit=3)
     assert [*first, *rest] == [key_of(f"c{n}") for n in range(5)]
     assert await store.journal.waiting_keys(after="", older_than_ms=10**7, limit=3) == []
 
@@ -148,3 +148,13 @@ async def test_the_backlog_counts_what_waits(store: Store) -> None:
     assert backlog["inbound_oldest"] > 0 and backlog["outbox_oldest"] > 0
     await write(store, "UPDATE dead SET state = 'dropped'")
     assert (await store.backlog())["dead_open"] == 0
+
+
+async def test_the_inbounds_of_an_event_id_are_found_on_every_platform_newest_first(store: Store) -> None:
+    for n, platform in enumerate(("webhook", "api", "telegram")):
+        inbound = an_inbound("hello", event_id="evt_7", platform=platform)
+        await accept(store, inbound)
+        await write(store, "UPDATE inbox SET received_at = :n WHERE id = :id", n=n, id=inbound.id)
+    await accept(store, an_inbound(event_id="evt_8"))
+    assert [row["platform"] for row in await store.journal.of_event("evt_7")] == ["telegram", "api", "webhook"]
+    assert await store.journal.of_event("evt_9") == []

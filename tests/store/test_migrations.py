@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,14 +14,17 @@ from structlog.testing import capture_logs
 
 from shared.embedded.postgres import Postgres as PostgresServer
 from shared.errors import ConfigurationError, Locked, Unavailable
+from shared.messages import Entry, Mail, Reply
 from shared.store import open_store
+from shared.store.change import Change, Commit
 from shared.store.database import Database, open_database
 from shared.store.database.migrations import Migration, migrations
 from shared.store.database.postgres import migrating as postgres_migrating
 from shared.store.database.postgres.pool import OPTIONS
 from shared.store.database.sqlite import migrating as sqlite_migrating
-from tests.store.books import ask, commit, contents, load, mail
-from tests.support.pipe import key_of
+from shared.store.journal import first_session_id
+from tests.store.books import accept, ask, commit, contents, load, mail, proof
+from tests.support.pipe import an_inbound, control_key, key_of
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -36,6 +40,7 @@ def bare_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 FULL_TEXT = ("search_grams", "search_newest")  # each database has an index of its own kind
+CONTROL = "0014_control"
 CLUSTERED = "0009_clustered"  # the same tables, laid out anew for SQLite
 NAMES = [migration.name for migration in migrations("sqlite")]
 
@@ -55,6 +60,35 @@ async def test_what_was_there_before_a_second_migration_is_there_after_it(bare_u
     letter = await mail(store)
     await store.database.migrate()
     assert await store.journal.find(letter.inbound.id) is not None
+    await store.database.close()
+
+
+async def test_sessions_that_were_kept_for_control_messages_are_removed_and_nothing_else(
+    bare_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(bare_url, 10)
+    with monkeypatch.context() as before:
+        for module in (sqlite_migrating, postgres_migrating):
+            before.setattr(module, "migrations", lambda d: [m for m in migrations(d) if m.name != CONTROL])
+        await store.database.migrate()
+    for chat in ("c1", "control"):
+        await commit(store, await load(store, key_of(chat)), await mail(store, chat=chat))
+    asked, key = an_inbound("/status"), control_key(key_of())
+    letter = Mail((await accept(store, asked, key=key)).seq, asked)
+    said, told = (Entry("user", "/status", asked.id), Entry("assistant", "all is well")), (Reply("all is well"),)
+    facts = Change(facts={(first_session_id(key), "topic"): "t", (first_session_id(key_of()), "topic"): "t"})
+    session = replace(await load(store, key), owner="nobody")  # a commit of today finds no owner of a control key
+    await store.commit(Commit(session, key, proof(), (letter,), said, told, change=facts))
+    found, kept = await contents(store), await ask(store, "SELECT * FROM facts")
+    assert await store.database.migrate() == [CONTROL]
+    phantom, left = first_session_id(key), await contents(store)
+    assert phantom in {row["id"] for row in found["sessions"]} and len(found["messages"]) == 6
+    for table, column in (("sessions", "id"), ("messages", "session_id")):
+        assert left.pop(table) == [row for row in found.pop(table) if row[column] != phantom]
+    assert left == found
+    assert await ask(store, "SELECT * FROM facts") == [row for row in kept if row["scope"] != phantom] != []
+    again = await accept(store, an_inbound("/stop"), key=key)
+    assert again.seq == 2
     await store.database.close()
 
 

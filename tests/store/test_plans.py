@@ -21,6 +21,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "pending_keys": {"after": "", "before": 10**15, "limit": 50},
     "outbox_of": {"destination": "to:webhook:7", "limit": 50},
     "outbox_take": {"destination": "to:webhook:7", "lease": "lease-7", "now": 1},
+    "outbox_sent_as": {"id": 7},
     "outbox_of_turn": {"turn_id": "turn_7"},
     "outbox_of_session": {"session_key": key_of("7"), "after": 0, "limit": 50},
     "outbox_of_session_postgres": {"session_key": key_of("7"), "after": 0, "until": 10**9, "limit": 50},
@@ -36,15 +37,30 @@ QUERIES: dict[str, dict[str, Any]] = {
     "title_of_owner": {"owner": "webhook:u=7", "title": "trip", "but": ""},
     "load_bare": {"session_key": key_of("7")},
     "user_rows": {"session_id": "ses_7", "skip": 3},
+    "first_user_rows": {"session_id": "ses_7", "limit": 5},
     "messages_of_session": {"session_id": "ses_7", "limit": 50},
     "rows_to_compress": {"session_id": "ses_7", "after": 10, "until": 40, "limit": 50},
     "sessions_listed": {"since": 0, "limit": 50},
     "search_due": {"limit": 50},
     "search_texts": {"sessions": '[{"id": "ses_7", "after": 0, "upto": 50}]'},
     "search_tail": {"owner": "webhook:u=7", "limit": 50},
+    "schedules_due": {"now": 500, "limit": 50},
+    "schedules_next": {},
+    "waiting_fires": {"session_key": key_of("7")},
+    "last_ended": {"schedule_id": "sch_7", "limit": 5},
     "usage_of_session": {"session_id": "ses_7"},
     "usage_last_prompt": {"session_id": "ses_7"},
     "usage_of_owner": {"owner": "webhook:u=7", "day": "2026-11-16"},
+    "overview_counts": {"bound": 101},
+    "waiting_of_keys": {"keys": f'["{key_of("7")}", "{key_of("8")}"]'},
+    "parts_open": {"destination": "to:webhook:7", "id": 0, "limit": 50},
+    "parts_flagged": {"before": 10**9, "limit": 50},
+    "parts_of_conversation": {"session_key": key_of("7"), "limit": 50},
+    "dead_page": {"state": "open", "before": 10**9, "limit": 50},
+    "dead_of_conversation": {"session_key": key_of("7"), "limit": 50},
+    "sessions_before": {"before": 10**9, "limit": 50},
+    "sessions_of_person": {"owner": "webhook:u=7", "limit": 50},
+    "audit_list": {"before": 10**9, "limit": 50},
 }
 # 400 conversations of 50 messages each; two in a hundred inbounds and parts are still open.
 FILL = (
@@ -63,8 +79,18 @@ FILL = (
     """INSERT INTO outbox (idempotency_key, turn_id, ordinal, session_key, destination, platform, payload, state, created_at)
        SELECT 'o', 'turn_' || (k * 50 + n), 1, 'agent:main:webhook:dm:' || k, 'to:webhook:' || k, 'webhook', 'some words',
               CASE WHEN n = 50 THEN 'pending' ELSE 'sent' END, 1 FROM {keys}, {numbers}""",
+    """INSERT INTO dead (kind, ref, session_key, reason, detail, payload, state, created_at)
+       SELECT 'inbound', 'in_' || k, 'agent:main:webhook:dm:' || k, 'r', 'd', 'some words',
+              CASE WHEN n = 50 THEN 'open' ELSE 'dropped' END, 1 FROM {keys}, {numbers}""",
+    """INSERT INTO audit (at, who, role, action, target, outcome)
+       SELECT 1, 'ann', 'admin', 'release key', 'agent:main:webhook:dm:' || k, 'done' FROM {keys}, {numbers}""",
     """INSERT INTO notes (owner, text, session_id, created_at)
        SELECT 'agent:main:webhook:other:memory:u=' || k, 'some words', 'ses_' || k, 1 FROM {keys}, {numbers}""",
+    """INSERT INTO schedules (id, name, owner, agent, rule, text, targets, missed, overlap, state, due_at, look_at, claim,
+                              created_at)
+       SELECT 'sch_' || (k * 50 + n), 'n', 'webhook:u=' || k, 'main', 'at 1', 'x', '[]', 'last', 'skip',
+              CASE WHEN n = 50 THEN 'active' ELSE 'ended' END, k, k, '', 1 FROM {keys}, {numbers}""",
+    """INSERT INTO schedule_fires SELECT 'sch_' || k, n, 0, 'fired', NULL, 'in_' || (k * 50 + n), 1 FROM {keys}, {numbers}""",
     """INSERT INTO flushes SELECT 'ses_' || (k * 50 + n), 'agent:main:webhook:dm:' || k,
               CASE WHEN n = 50 THEN 'due' ELSE 'done' END, 50, 1, k, '' FROM {keys}, {numbers}""",
 )

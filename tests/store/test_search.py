@@ -272,3 +272,11 @@ def test_a_snippet_shows_the_hit_as_it_was_written(text: str, term: str, expecte
 
 async def test_found_nothing_is_complete(store: Store) -> None:
     assert await store.search.find("anything", ME) == Found(())
+
+
+async def test_so_many_words_are_looked_for_and_no_more(store: Store) -> None:
+    words = [f"word{n}" for n in range(8)]
+    await said(store, " ".join(words))
+    assert await found(store, " ".join(words)) == {key_of()}
+    assert await found(store, " ".join([*words[:7], "absent"])) == set()
+    assert await found(store, " ".join([*words, "absent"])) == {key_of()}  # the ninth

@@ -25,7 +25,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from shared import failpoints
 from shared.embedded import child
-from tests.support.nursery import CLOCK
+from tests.support.fork_server import CLOCK
 from tests.support.scripted import LOG_VARIABLE
 from tests.support.valkeys import Valkeys
 
@@ -206,25 +206,25 @@ class Cluster:
         return process
 
     def _ask(self, request: dict[str, Any]) -> None:
-        self._to_nursery.write(orjson.dumps(request, option=orjson.OPT_APPEND_NEWLINE))
+        self._to_fork_server.write(orjson.dumps(request, option=orjson.OPT_APPEND_NEWLINE))
 
     async def _open(self) -> None:
-        """Start the nursery."""
+        """Start the fork server."""
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "tests.support.nursery", str(theirs.fileno())]
-        log = (self.directory / "logs" / "nursery.log").open("ab")
+        command = [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno())]
+        log = (self.directory / "logs" / "fork_server.log").open("ab")
         options: dict[str, Any] = {"cwd": self.directory, "env": self._environment, "pass_fds": [theirs.fileno()]}
-        self._nursery: subprocess.Popen[bytes] = child.start(
+        self._fork_server: subprocess.Popen[bytes] = child.start(
             command, dies_by=signal.SIGKILL, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **options
         )
         log.close()
         theirs.close()
-        reader, self._to_nursery = await asyncio.open_connection(sock=ours)
+        reader, self._to_fork_server = await asyncio.open_connection(sock=ours)
         self._warm, self._ready = False, asyncio.Event()
         self._listener = asyncio.create_task(self._listen(reader))
         async with asyncio.timeout(START_SECONDS):
             await self._ready.wait()
-        assert self._warm, (self.directory / "logs" / "nursery.log").read_text()[-2000:]
+        assert self._warm, (self.directory / "logs" / "fork_server.log").read_text()[-2000:]
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
@@ -274,8 +274,8 @@ class Cluster:
             async with asyncio.timeout(10):
                 await asyncio.gather(*(life.ended.wait() for life in self.lives))
         self._listener.cancel()
-        self._to_nursery.close()
-        child.stop(self._nursery, signal.SIGKILL, 5)
+        self._to_fork_server.close()
+        child.stop(self._fork_server, signal.SIGKILL, 5)
 
 
 @asynccontextmanager

@@ -52,6 +52,7 @@ class Door:
     lines: list[Any]  # what our own code logged
     records: list[logging.LogRecord]  # what libraries logged, warnings and worse
     port: int = 0
+    app: Any = None
     key: Sequence[tuple[str, str]] = field(default=(("authorization", f"Bearer {API_KEY}"),))
 
     async def post(self, body: Any, headers: Headers) -> httpx.Response:
@@ -130,14 +131,15 @@ async def served(pipe: Pipeline) -> AsyncIterator[Door]:
     """The app behind a real server and a real socket."""
     listening = bind("127.0.0.1", 0)
     port = listening.getsockname()[1]
-    config = uvicorn.Config(build_app(pipe), log_config=None, access_log=False, lifespan="off")
+    app = build_app(pipe)
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
     server = uvicorn.Server(config)
     with capture_logs() as lines, _captured() as records:
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             url = f"http://127.0.0.1:{port}"
             async with httpx.AsyncClient(base_url=url, timeout=WAIT_SECONDS, trust_env=False) as client:
-                yield Door(pipe, client, lines, records, port)
+                yield Door(pipe, client, lines, records, port, app)
         finally:
             server.should_exit = server.force_exit = True
             await serving

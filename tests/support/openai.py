@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ class Trouble:
     type: str = "error"
     headers: dict[str, str] = field(default_factory=dict)
     cut_body: bool = False  # the head of a good answer, and then nothing
+    sent: bytes = b""  # the body as it is, instead of an error in JSON; a stream that is cut after it, where `cut_body`
+    kind: str = "text/event-stream"  # of `sent`
 
 
 RATE_LIMITED = Trouble(429, "rate_limit_exceeded", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
@@ -55,7 +58,8 @@ class Asked:
         return str(self.body["messages"][-1]["content"])
 
 
-Answers = Callable[[Asked], str | dict[str, Any]]  # the text, or the whole message
+Answers = Callable[[Asked], str | dict[str, Any] | bytes]
+"""The text; the whole message, with its `finish_reason` where it is another than stop; or the stream as it is."""
 
 
 def heard(asked: Asked) -> str:
@@ -66,8 +70,10 @@ class Provider:
     def __init__(self, troubles: Iterable[Trouble | None] = (), answer: Answers = heard) -> None:
         self.requests: list[Asked] = []
         self.url = ""
+        self.connections = 0
         self.at_once = 0  # the most requests that were open at the same time
         self.gate: asyncio.Event | None = None  # answers wait for it, where there is one
+        self.pause: asyncio.Event | None = None  # streams wait for it before their last word, where there is one
         self._coming = iter(tuple(troubles))
         self._answer = answer
         self._now = 0
@@ -77,6 +83,7 @@ class Provider:
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
+        self.connections += 1
         try:
             while await self._take(reader, writer):
                 pass
@@ -105,7 +112,12 @@ class Provider:
             return await _send(writer, 401, _error("invalid_api_key", "invalid_request_error", asked.key))
         trouble = next(self._coming, None)
         if trouble is None:
-            return await _send(writer, 200, self._completion(asked))
+            return await self._well(writer, asked)
+        if trouble.sent:
+            length = len(trouble.sent) + (99 if trouble.cut_body else 0)
+            writer.write(_head(trouble.status or 200, trouble.kind, length) + trouble.sent)
+            await writer.drain()
+            return not trouble.cut_body
         if trouble.status is None:
             if trouble.cut_body:
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n{")
@@ -113,10 +125,29 @@ class Provider:
             return False
         return await _send(writer, trouble.status, _error(trouble.code, trouble.type, asked.last), trouble.headers)
 
-    def _completion(self, asked: Asked) -> dict[str, Any]:
+    async def _well(self, writer: asyncio.StreamWriter, asked: Asked) -> bool:
         answer = self._answer(asked)
-        message = {"content": answer} if isinstance(answer, str) else answer
-        text = message["content"]
+        if isinstance(answer, bytes):
+            writer.write(_head(200, "text/event-stream", len(answer)) + answer)
+            await writer.drain()
+            return True
+        completion = self._completion(asked, {"content": answer} if isinstance(answer, str) else dict(answer))
+        if not asked.body.get("stream"):
+            return await _send(writer, 200, completion)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        for n, chunk in enumerate(chunks := streamed(completion), 1):
+            if n == len(chunks) - 2 and self.pause is not None:
+                await self.pause.wait()
+            data = b"data: " + orjson.dumps(chunk) + b"\n\n"
+            writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+            await writer.drain()
+        writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+        await writer.drain()
+        return True
+
+    def _completion(self, asked: Asked, message: dict[str, Any]) -> dict[str, Any]:
+        finish = message.pop("finish_reason", "tool_calls" if message.get("tool_calls") else "stop")
+        text = message.get("content") or ""
         sent = sum(len(str(content).split()) for _, content in asked.messages)
         usage = {
             "prompt_tokens": sent,
@@ -128,9 +159,36 @@ class Provider:
             "object": "chat.completion",
             "created": 1_790_000_000,
             "model": asked.body["model"],
-            "choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}],
+            "choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}],
             "usage": {**usage, "prompt_tokens_details": {"cached_tokens": 1}},
         }
+
+
+def a_call(name: str, arguments: str = "{}", id: str = "call_1") -> dict[str, Any]:
+    """A tool call as a message has it."""
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def streamed(completion: dict[str, Any]) -> list[dict[str, Any]]:
+    """The chunks that a completion is streamed in: one per word, tool calls in two halves, the usage last."""
+    [choice] = completion["choices"]
+    message = choice["message"]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    for place in ("reasoning", "reasoning_content", "content"):
+        deltas += [{place: word} for word in re.findall(r"\s*\S+|\s+", message.get(place) or "")]
+    for index, call in enumerate(message.get("tool_calls") or ()):
+        written = call["function"]["arguments"]
+        first, second = written[: len(written) // 2], written[len(written) // 2 :]
+        begun = {**call, "index": index, "function": {**call["function"], "arguments": first}}
+        deltas += [{"tool_calls": [piece]} for piece in (begun, {"index": index, "function": {"arguments": second}})]
+    head = {name: completion[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    said = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    ended = {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
+    return [*said, ended, {**head, "choices": [], "usage": completion["usage"]}]
+
+
+def _head(status: int, kind: str, length: int) -> bytes:
+    return f"HTTP/1.1 {status} .\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n".encode()
 
 
 def _error(code: str, kind: str, echoed: str) -> dict[str, Any]:

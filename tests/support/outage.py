@@ -110,6 +110,8 @@ def start_process(settings: Settings, *arguments: str, **options: Any) -> subpro
         "DURABILITY": settings.durability,
         "PARTITIONS": str(settings.partitions),
         "SWEEP_SECONDS": str(settings.sweep_seconds),
+        "LEASE_SECONDS": str(settings.lease_seconds),
+        "AGENT": settings.agent,
         "WEBHOOK__SECRETS": ",".join(secret.get_secret_value() for secret in settings.block(WebhookSettings).secrets),
         "API__KEYS": ",".join(key.get_secret_value() for key in settings.block(ApiSettings).keys),
     }

@@ -15,12 +15,15 @@ from shared.door import Acceptance, accept
 from shared.lane import Claim, Lane, Lease, Started
 from shared.lane.rq_names import popped_key, queue_key
 from shared.lane.wake import RegisteredWorker
-from shared.lane_key import ControlKey
+from shared.lane_key import CONTROL, ControlKey
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
-from workers.agents.contract import Agent, asks, resolve, wants_context
+from workers.agents.capabilities import asks, wants_context
+from workers.agents.contract import Agent, Answers
+from workers.agents.resolve import adapted, resolve
 from workers.side.context import ContextBuilder
+from workers.turn.control import answer_control
 from workers.turn.parts import TurnParts
 from workers.turn.take import take_turns
 
@@ -46,7 +49,7 @@ def control_key(session_key: str) -> str:
 @dataclass
 class Rig:
     pipe: Pipeline
-    agent: Agent = field(default_factory=lambda: resolve("echo"))
+    agent: Agent | Answers = field(default_factory=lambda: resolve("echo"))
 
     async def accept(self, text: str = "hello", **about: Any) -> Acceptance:
         return await accept(self.pipe, an_inbound(text, **about))
@@ -83,11 +86,12 @@ class Rig:
         await self.turns(await self.lease(key))
 
     async def turns(self, lease: Lease) -> None:
-        await take_turns(lease, self.parts())
+        await (answer_control if lease.lane.name == CONTROL else take_turns)(lease, self.parts())
 
     def parts(self) -> TurnParts:
-        context = ContextBuilder(self.pipe.settings, self.pipe.store) if wants_context(self.agent) else None
-        return TurnParts(self.pipe, self.agent, self.agent, "test", asks(self.agent), context)
+        agent = adapted(self.agent)
+        context = ContextBuilder(self.pipe.settings, self.pipe.store) if wants_context(agent) else None
+        return TurnParts(self.pipe, agent, agent, "test", asks(agent), context)
 
     async def expire_lease(self, lane: Lane, key: str) -> None:
         """As if the lease time had passed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shared.context.shared_thread import Said, Sender
+from shared.context.shared_thread import NamedSender, SaidInThread
 from shared.errors import Malformed
 
 _INDENT = "  "
@@ -13,7 +13,7 @@ _UNFOLD = re.compile(f"({_BREAK}){_INDENT}")
 _SAID = re.compile(r"\[([^\[\]·\n]+)(?:·([0-9a-f]{12}))?\] (.*)", re.DOTALL)
 
 
-def parse(rendered: str) -> list[Said]:
+def parse(rendered: str) -> list[SaidInThread]:
     """The messages that `render_all` was given; Malformed for anything it could not have written."""
     if not rendered:
         return []
@@ -23,5 +23,5 @@ def parse(rendered: str) -> list[Said]:
         if match is None:
             raise Malformed("a line begins with no sender")
         name, mark, text = match.groups()
-        found.append(Said(Sender(name, mark or ""), _UNFOLD.sub(r"\1", text)))
+        found.append(SaidInThread(NamedSender(name, mark or ""), _UNFOLD.sub(r"\1", text)))
     return found

@@ -5,6 +5,7 @@ KEYTURN_AGENT=tests.support.scripted:agent. A message is a line of words, such a
 sleep=MS  take so long           linger=MS the same, on the first attempt only
 raise     fail                   refuse    fail for good            hang   never end
 crash     take the process down  parts=K   answer in K pieces       silent say nothing
+tools=K   call K tools, one after another: keyed ones and ones that write, in turn. Their effects are in the log.
 
 `raise`, `crash` and `hang` may carry a number: `crash=2` happens on the first two attempts only.
 Each event is one JSON line in the directory that TURN_LOG names, written before anything else can go wrong.
@@ -24,6 +25,8 @@ from pathlib import Path
 
 import orjson
 
+from shared.agent.events import Call
+from shared.agent.steps import Effect, How
 from shared.agent.turn import Result, Turn
 from shared.errors import Outage, Permanent
 from shared.messages import Entry, Reply
@@ -52,6 +55,11 @@ class Script:
 
     def seconds(self, word: str) -> float:
         return int(self.words.get(word, "0")) / 1000
+
+    @property
+    def tools(self) -> list[str]:
+        """The effects of the tools that it calls, in order."""
+        return [("keyed", "write")[n % 2] for n in range(int(self.words.get("tools", "0")))]
 
     @property
     def replies(self) -> list[str]:
@@ -84,6 +92,7 @@ class ScriptedAgent:
             raise Outage("the provider answers nobody", provider="scripted", status=503)
         if seconds := script.seconds("sleep") + (script.seconds("linger") if turn.attempt == 1 else 0):
             await asyncio.sleep(seconds)
+        rows = await self._call_tools(script, turn)
         if script.asks("crash", turn.attempt):
             self._note("crash", turn)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -94,10 +103,35 @@ class ScriptedAgent:
         if script.asks("raise", turn.attempt):
             raise RuntimeError("raised by script")
         entries = tuple(Entry("assistant", text) for text in script.replies)
-        return Result(entries, tuple(Reply(text) for text in script.replies))
+        return Result((*rows, *entries), tuple(Reply(text) for text in script.replies))
 
-    def _note(self, event: str, turn: Turn, error: str = "") -> None:
-        """Append one line. One write call each, so a killed process leaves whole lines only."""
+    async def _call_tools(self, script: Script, turn: Turn) -> list[Entry]:
+        """The rows that are new: earlier attempts' are known."""
+        rows: list[Entry] = []
+        if not script.tools:
+            return rows
+        if not turn.rows:
+            made = [{"id": f"call_{n}", "name": name, "arguments": "{}"} for n, name in enumerate(script.tools, 1)]
+            rows.append(Entry("assistant", "", data={"tool_calls": made}))
+            await turn.steps.response(rows[0])
+        answered = {row.data.get("tool_call_id") for row in turn.rows}
+        for n, name in enumerate(script.tools, 1):
+            if (id := f"call_{n}") in answered:
+                continue
+
+            async def do(key: str, what: str = f"{id} {name}") -> str:
+                self._note("effect", turn, tool=f"{what} {key}")
+                await asyncio.sleep(0.001)
+                return "done"
+
+            stepped = await turn.steps.call(Call(id, name), do, Effect(name))
+            if stepped.how is How.RAN:
+                self._note("finished", turn, tool=f"{id} {name}")
+            rows.append(Entry("tool", stepped.how.value, data={"tool_call_id": id, "name": name}))
+        return rows
+
+    def _note(self, event: str, turn: Turn, error: str = "", tool: str = "") -> None:
+        """Append one line. One write call each: a killed process can leave its last line unfinished, and no other."""
         if LOG_VARIABLE not in os.environ:
             return
         if self._pid != os.getpid():
@@ -115,13 +149,12 @@ class ScriptedAgent:
             "turn": turn.id,
             "attempt": turn.attempt,
         }
-        os.write(
-            self._file, orjson.dumps({**line, "error": error} if error else line, option=orjson.OPT_APPEND_NEWLINE)
-        )
+        line |= {name: value for name, value in (("error", error), ("tool", tool)) if value}
+        os.write(self._file, orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def _worker() -> int:
-    """The worker process that this turn dies with: this one, or the one that started the nursery that forked it."""
+    """The worker process that this turn dies with: this one, or the one that started the fork server that forked it."""
     if not sys.argv[0].endswith("workers/agents/fork_server.py"):
         return os.getpid()
     return int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
@@ -148,15 +181,16 @@ agent = ScriptedAgent()
 class Noted:
     """One line of a turn log."""
 
-    event: str  # begin, then end, failed or crash; none of them when the process was killed
+    event: str  # begin, then end, failed or crash; none of them when the process was killed. Between: effect, finished
     at: float  # CLOCK_MONOTONIC, the same for every process of this machine
     pid: int
-    worker: int  # the same, or the process of the worker that had this turn run apart
+    worker: int  # the same, or the process of the worker that had this turn run isolated
     key: str
     message: str
     turn: str
     attempt: int
     error: str = ""
+    tool: str = ""  # of a finished call: its id and its effect; of an effect also the idempotency key
 
     @property
     def over(self) -> bool:
@@ -165,6 +199,9 @@ class Noted:
 
 
 def read_log(directory: Path) -> list[Noted]:
-    """Everything that all processes noted, in the order in which it happened."""
-    lines = [line for path in directory.glob("*.jsonl") for line in path.read_bytes().splitlines()]
+    """Everything that all processes noted, in the order in which it happened.
+
+    A kill can cut a write short where it crosses a page: what stands behind a file's last newline was never noted.
+    """
+    lines = [line for path in directory.glob("*.jsonl") for line in path.read_bytes().split(b"\n")[:-1]]
     return sorted((Noted(**orjson.loads(line)) for line in lines), key=lambda noted: noted.at)

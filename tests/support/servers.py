@@ -42,11 +42,12 @@ def empty_redis(url: str) -> None:
 
 
 class Databases:
-    """Fresh databases with the schema in place. PostgreSQL's are copied from a template: migrating each would be slow."""
+    """Fresh databases with the schema in place. They are copied from templates: migrating each would be slow."""
 
     def __init__(self, server_url: str) -> None:
         self._server_url = server_url
         self._template: str | None = None
+        self._sqlite_template: bytes | None = None
 
     def fresh_postgres(self) -> str:
         if self._template is None:
@@ -64,8 +65,13 @@ class Databases:
             connection.execute(f'DROP DATABASE "{url.rpartition("/")[2]}" WITH (FORCE)'.encode())
 
     def fresh_sqlite(self, directory: Path) -> str:
-        url = f"sqlite:///{directory}/keyturn.db"
-        asyncio.run(_migrate(url))
+        file = directory / "keyturn.db"
+        url = f"sqlite:///{file}"
+        if self._sqlite_template is None:
+            asyncio.run(_migrate(url))
+            self._sqlite_template = file.read_bytes()
+        else:
+            file.write_bytes(self._sqlite_template)
         return url
 
     def _create(self, name: str, template: str) -> None:

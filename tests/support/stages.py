@@ -14,6 +14,7 @@ from workers.turn.decide import begin, decide
 from workers.turn.open import Opened, open_first
 from workers.turn.outcome import Conclusion
 from workers.turn.parts import TurnParts
+from workers.turn.run import take_run_up
 
 
 def held(rig: Rig, lease: Lease, *, session: Session | None = None, parts: TurnParts | None = None) -> HeldKey:
@@ -44,7 +45,7 @@ async def decided(key: HeldKey) -> Attempt:
     """An attempt that is to run an agent."""
     attempt = await decide(await begun(key))
     assert isinstance(attempt, Attempt), attempt
-    return attempt
+    return await take_run_up(attempt)
 
 
 def ending(conclusion: object) -> tuple[str, str | None, int]:

@@ -25,10 +25,12 @@ from starlette.routing import Route
 
 from producers.server.bind import bind
 from tests.support.telegram_html import parse_html, units
+from tests.support.uploads import FilesSent, Uploaded, parse_form
 
 TOKEN = "99:AAcanary-7f3a9c_secret"
 BOT = {"id": 99, "is_bot": True, "first_name": "Helper", "username": "helper_bot"}
 TEXT_LIMIT, BATCH = 4096, 100
+FILE_LIMIT = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,9 @@ class FakeTelegram:
     trouble: deque[Refused | Trouble | None] = field(default_factory=deque)  # for the sends to come, one each
     polls: deque[Refused] = field(default_factory=deque)  # the same for getUpdates
     spoiled: dict[bytes, bytes] = field(default_factory=dict)  # what getUpdates says instead of something
+    files: FilesSent = field(default_factory=FilesSent)  # by file id
+    downloads: deque[Response] = field(default_factory=deque)  # instead of a file, one each
+    uploaded: list[Uploaded] = field(default_factory=list)  # what we sent
     webhook: str = ""
     polling: int = 0
     _updates: list[dict[str, Any]] = field(default_factory=list)
@@ -116,7 +121,10 @@ class FakeTelegram:
         token, method = request.path_params["token"], request.path_params["method"]
         if token != self.token:
             return _refusal(Refused(401, "Unauthorized"))
-        call = Call(time.monotonic(), method, await _fields(request))
+        fields, file = await _fields(request)
+        call = Call(time.monotonic(), method, fields)
+        if file is not None:
+            self.uploaded.append(file)
         self.calls.append(call)
         try:
             if method == "getUpdates":
@@ -137,7 +145,10 @@ class FakeTelegram:
         if call.method == "getMe":
             joins = {"can_join_groups": True, "can_read_all_group_messages": False, "supports_inline_queries": False}
             return JSONResponse({"ok": True, "result": {**BOT, "id": int(self.token.partition(":")[0]), **joins}})
-        trouble = self.trouble.popleft() if self.trouble and call.method in ("sendMessage", "editMessageText") else None
+        if call.method == "getFile":
+            return self._get_file(call.fields["file_id"])
+        sends = ("sendMessage", "editMessageText", "sendPhoto", "sendDocument")
+        trouble = self.trouble.popleft() if self.trouble and call.method in sends else None
         if isinstance(trouble, Refused):
             raise trouble
         if trouble is Trouble.PAGE:
@@ -146,6 +157,28 @@ class FakeTelegram:
         if trouble is Trouble.CUT:
             return Response(b"{", headers={"content-length": "1000"})
         return JSONResponse({"ok": True, "result": result})
+
+    def _get_file(self, id: str) -> Response:
+        if id not in self.files:
+            raise Refused(400, "Bad Request: wrong file_id or the file is temporarily unavailable")
+        if len(self.files[id]) > FILE_LIMIT:
+            raise Refused(400, "Bad Request: file is too big")
+        about = {
+            "file_id": id,
+            "file_unique_id": "u",
+            "file_size": len(self.files[id]),
+            "file_path": f"photos/{id}.jpg",
+        }
+        return JSONResponse({"ok": True, "result": about})
+
+    async def download(self, request: Request) -> Response:
+        if request.path_params["token"] != self.token:
+            return _refusal(Refused(401, "Unauthorized"))
+        self.calls.append(Call(time.monotonic(), "download", {"path": request.path_params["path"]}))
+        if self.downloads:
+            return self.downloads.popleft()
+        id = request.path_params["path"].removeprefix("photos/").removesuffix(".jpg")
+        return Response(self.files[id], media_type="application/octet-stream")
 
     async def _get_updates(self, fields: dict[str, Any]) -> list[dict[str, Any]]:
         if self.polls:
@@ -180,6 +213,11 @@ class FakeTelegram:
         if thread is not None and (chat, int(thread)) not in self.topics:
             raise Refused(400, "Bad Request: message thread not found")
         if call.method == "sendChatAction":
+            return True
+        if call.method == "sendMessageDraft":
+            if chat < 0 or not fields["draft_id"]:
+                raise Refused(400, "Bad Request: no draft can be shown here")
+            _shown(call)
             return True
         if call.method == "editMessageText":
             return self._edit(chat, call)
@@ -216,7 +254,10 @@ def _shown(call: Call) -> dict[str, Any]:
         return {"photo": [size]}
     if call.method == "sendDocument":
         return {"document": {"file_id": call.fields["document"], "file_unique_id": "u"}}
-    if call.method not in ("sendMessage", "editMessageText"):
+    if call.method in ("sendAudio", "sendVideo", "sendAnimation"):
+        kind = call.method.removeprefix("send").lower()
+        return {kind: {"file_id": call.fields[kind], "file_unique_id": "u"}}
+    if call.method not in ("sendMessage", "editMessageText", "sendMessageDraft"):
         raise Refused(404, "Not Found: method not found")
     text, entities = call.fields["text"], list[dict[str, Any]]()
     if call.fields.get("parse_mode") == "HTML":
@@ -244,13 +285,17 @@ def _refusal(refused: Refused) -> Response:
     return JSONResponse(body | ({"parameters": refused.parameters} if refused.parameters else {}), refused.code)
 
 
-async def _fields(request: Request) -> dict[str, Any]:
-    """JSON as we send it, or a form as python-telegram-bot does, with JSON in its values."""
-    body = await request.body()
-    if request.headers.get("content-type", "").startswith("application/json"):
+async def _fields(request: Request) -> tuple[dict[str, Any], Uploaded | None]:
+    """JSON as we send it, or a form as python-telegram-bot does, with JSON in its values; and the file of a form that has one."""
+    body, kind = await request.body(), request.headers.get("content-type", "")
+    if kind.startswith("application/json"):
         fields: dict[str, Any] = orjson.loads(body)
-        return fields
-    return {name: _value(value) for name, value in parse_qsl(body.decode(), keep_blank_values=True)}
+        return fields, None
+    if kind.startswith("multipart/form-data"):
+        texts, files = parse_form(kind, body)
+        [(name, file)] = files.items()
+        return {**{name: _value(text) for name, text in texts.items()}, name: f"attach:{file.name}"}, file
+    return {name: _value(value) for name, value in parse_qsl(body.decode(), keep_blank_values=True)}, None
 
 
 def _value(text: str) -> Any:
@@ -265,7 +310,8 @@ async def open_telegram(port: int = 0) -> AsyncIterator[FakeTelegram]:
     fake = FakeTelegram()
     listening = bind("127.0.0.1", port)
     fake.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    app = Starlette(routes=[Route("/bot{token}/{method}", fake.answer, methods=["GET", "POST"])])
+    routes = [Route("/bot{token}/{method}", fake.answer, methods=["GET", "POST"])]
+    app = Starlette(routes=[*routes, Route("/file/bot{token}/{path:path}", fake.download)])
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:

@@ -8,14 +8,15 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from shared.pipeline import Pipeline
-from workers.agents.contract import Agent, resolve
+from workers.agents.contract import Agent, Answers
+from workers.agents.resolve import resolve
 from workers.process.parts import open_parts
 from workers.process.run import LANES, _worker, open_rooms
 from workers.upkeep.housekeeper import Housekeeper
 
 
 @asynccontextmanager
-async def working(pipe: Pipeline, agent: Agent | None = None, slots: int = 50) -> AsyncIterator[None]:
+async def working(pipe: Pipeline, agent: Agent | Answers | None = None, slots: int = 50) -> AsyncIterator[None]:
     """Turns are run and replies delivered until the block ends."""
     stopping, name = asyncio.Event(), f"test-{uuid4().hex[:6]}"
     rooms = open_rooms(pipe.settings.model_copy(update={"concurrency": slots}))

@@ -55,6 +55,12 @@ def test_a_listed_user_may_talk_and_a_star_lists_everybody(lists: Any) -> None:
     assert verdict(**lists) is Verdict.ADMITTED
 
 
+@pytest.mark.parametrize("user", ["11", "12", "-100"])
+def test_P16_a_list_with_a_star_admits_everybody(user: str) -> None:
+    assert verdict(user, here=("*",)) is verdict(user, everywhere=("*",)) is Verdict.ADMITTED
+    assert verdict(user, everywhere=("telegram:*",)) is Verdict.ADMITTED
+
+
 @pytest.mark.parametrize("lists", [{"here": ("12",)}, {"everywhere": ("12",)}, {"everywhere": ("api:11",)}])
 def test_a_list_is_not_widened_by_allowing_all(lists: Any) -> None:
     assert verdict(allow_all=True, **lists) is Verdict.STRANGER

@@ -65,9 +65,50 @@ def test_a_turn_comes_back_as_it_was_with_steps_and_an_inbox_of_its_own(turn: Tu
     assert isinstance(back.steps, UnrecordedSteps) and isinstance(back.inbox, EmptyInbox)
 
 
+async def test_a_turn_that_crossed_the_wire_gives_its_steps_the_keys_of_its_run() -> None:
+    async def key_itself(key: str) -> str:
+        return key
+
+    here = await UnrecordedSteps(TURN.run).call(CALL, key_itself)
+    assert await decode_turn(encode_turn(TURN)).steps.call(CALL, key_itself) == here
+
+
+def test_fields_that_only_a_later_version_knows_are_ignored() -> None:
+    row = {"role": "assistant", "text": "a", "colour": "red"}
+    assert decode_event({"v": 1, "row": row, "mood": "good"}) == Row(Entry("assistant", "a"))
+    call = {"id": "c1", "name": "look", "arguments": "{}", "colour": "red"}
+    assert decode_event({"began": call}) == Began(Call("c1", "look"))
+    record = orjson.loads(encode_turn(TURN))
+    for fields in (record, record["turn"], *(record["turn"][name] for name in ("speaker", "answers"))):
+        if fields is not record["turn"]["answers"]:
+            fields["later"] = 1
+    for name in ("history", "mail", "rows"):
+        record["turn"][name][0]["later"] = 1
+    record["turn"]["answers"]["q1"]["later"] = 1
+    assert decode_turn(orjson.dumps(record)) == TURN
+
+
+@pytest.mark.parametrize("version", [2, 0, "1", None, True])
+def test_a_version_from_the_future_is_malformed(version: Any) -> None:
+    record = orjson.loads(encode_turn(TURN))
+    assert record["v"] == 1 and orjson.loads(encode_event(Delta("a")))["v"] == 1
+    with pytest.raises(Malformed, match="version"):
+        decode_turn(orjson.dumps({**record, "v": version}))
+    with pytest.raises(Malformed, match="version"):
+        decode_event({"v": version, "delta": "a"})
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"5", b"{}", b'{"v":1}', b'{"v":1,"turn":[]}', b'{"v":1,"turn":{}}'])
+def test_a_record_that_is_no_turn_is_malformed(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        decode_turn(data)
+
+
 @pytest.mark.parametrize(
     "record",
     [
+        *({"delta": 5}, {"notice": None}, {"row": {"role": 1, "text": "a"}}, {"took": [1]}),
+        *({"done": [{"text": 1}]}, {"began": {"id": 1, "name": "a"}}),
         *(None, 1, "delta", [], {}, {"delta": "a", "row": {}}, {"shout": "a"}),
         *({"began": "c1"}, {"began": {"id": "c1"}}, {"row": {"text": "a"}}, {"row": None}, {"took": 5}, {"spent": 5}),
         *({"ended": {"call": {}}}, {"ask": {"id": "q"}}, {"ask": None}, {"done": 5}, {"done": [{}]}, {"done": ["a"]}),
@@ -102,6 +143,9 @@ async def test_an_unrecorded_step_runs_and_says_so() -> None:
     assert first != second and keys[2:] == [first, second]  # the same again on the next attempt
     await UnrecordedSteps("run_2").call(CALL, do)
     assert keys[4] not in (first, second)
+    for turn in (Turn("t", "k", "s", (), ()), Turn("t", "k", "s", (), ())):  # without a run, no key comes twice
+        await turn.steps.call(CALL, do)
+    assert len(set(keys[4:])) == 3
 
 
 async def test_a_tools_own_error_is_what_the_model_reads_and_a_decision_is_for_the_pipeline() -> None:

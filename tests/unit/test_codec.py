@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.codec import decode_media, decode_source, message_id
-from shared.errors import Malformed
+from shared.errors import Malformed, TooNew
 from shared.mail import INBOUND_VERSION, decode_inbound, encode_mail
 from shared.messages import Inbound, Media, Source
 
@@ -45,11 +45,18 @@ def test_any_text_comes_back_as_it_was(chat: str, text: str, user: str | None) -
     assert decode_inbound(encode_mail(inbound)) == inbound
 
 
-@pytest.mark.parametrize("version", [0, 2, 99, -1, None, "1", 1.0, True, [1], {"v": 1}, "x" * 10_000])
-def test_an_unknown_wire_version_is_set_aside_with_its_number(version: object) -> None:
+@pytest.mark.parametrize("version", [0, -1, None, "1", 1.0, True, [1], {"v": 1}, "x" * 10_000])
+def test_what_is_no_wire_version_is_set_aside_with_its_text(version: object) -> None:
     with pytest.raises(Malformed, match="wire version") as caught:
         decode_inbound(orjson.dumps({**record(), "v": version}))
     assert len(str(caught.value)) < 100
+    assert not isinstance(caught.value, TooNew)
+
+
+@pytest.mark.parametrize("version", [2, 99, 2**63 - 1])
+def test_a_newer_wire_version_is_left_to_newer_processes(version: int) -> None:
+    with pytest.raises(TooNew, match=f"wire version {version}"):
+        decode_inbound(orjson.dumps({**record(), "v": version}))
 
 
 def test_a_record_without_a_version_is_set_aside() -> None:

@@ -74,6 +74,11 @@ def test_an_end_that_is_too_large_is_shorter_and_the_last_turn_always_stays() ->
     assert kept_from(big * 6, tokens=10) == 10
 
 
+def test_an_end_that_takes_exactly_the_tokens_that_are_left_stays() -> None:
+    rows = [U, A, U, A, U, A]
+    assert [kept_from(rows, tokens=row_tokens(U) * n) for n in (1, 2, 3, 4, 5, 6)] == [4, 4, 4, 2, 2, 0]
+
+
 def test_rows_of_which_no_user_said_anything_are_no_turn() -> None:
     assert has_turn([A, U]) and not has_turn([A, C, P, T]) and not has_turn([])
 
@@ -91,6 +96,9 @@ def test_chunks_hold_every_row_once_and_are_cut_between_turns(rows: list[Entry],
     ends = [chunk.end for chunk in chunks(rows, tokens)]
     assert ends == sorted(set(ends)) and (not rows or ends[-1] == len(rows))
     assert all(end == len(rows) or is_user(rows[end]) for end in ends)
+    for begin, end in zip([0, *ends], ends, strict=False):
+        turns = sum(is_user(row) for row in rows[begin + 1 : end]) + 1
+        assert turns == 1 or sum(map(row_tokens, rows[begin:end])) <= tokens
 
 
 @given(st.text(max_size=60))
@@ -125,3 +133,4 @@ def test_only_an_active_goal_is_told_and_no_line_of_it_is_a_heading() -> None:
     ]
     assert with_runtime("## Here", {"goal": Goal("a", "completed").encode()}) == "## Here"
     assert with_runtime("", {}) == ""
+    assert with_runtime("", {"summary": "s"}).startswith("## Earlier")  # no empty lines before it

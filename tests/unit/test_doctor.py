@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from keyturn.cli.doctor.configuration import disk_space, rq_version
 from keyturn.cli.doctor.database import journal_mode, postgres_findings, schema, sqlite_version
-from keyturn.cli.doctor.finding import Level, redacted, said
+from keyturn.cli.doctor.finding import Finding, Level, redacted, said
+from keyturn.cli.doctor.platforms import check_platforms
 from keyturn.cli.doctor.processes import Worker, housekeeper_finding, worker_findings
 from keyturn.cli.doctor.servers import clock, server_findings
+from shared.platforms.slack import SlackSettings
+from shared.platforms.telegram import TelegramSettings
+from shared.settings import Settings
 
 SOUND = {
     "redis_version": "7.2.4",
@@ -98,6 +104,36 @@ def test_every_queue_needs_a_live_worker_with_the_same_partitions(
     workers: list[Worker], depths: dict[str, int], expected: set[Level]
 ) -> None:
     assert {finding.level for finding in worker_findings("here", workers, depths)} == expected
+
+
+def platform_doubts(**settings: Any) -> list[Finding]:
+    return [finding for finding in check_platforms(Settings(**settings)) if finding.level is Level.WARN]
+
+
+def test_a_platform_that_lacks_a_secret_is_named_with_the_settings_that_it_needs() -> None:
+    [alone] = platform_doubts(slack=SlackSettings(bot_token=SecretStr("xoxb-1"), allowed_users=("U1",)))
+    assert (alone.check, alone.detail) == ("slack", "replies can be sent, and no message comes in")
+    [off] = platform_doubts(telegram=TelegramSettings(allowed_users=("42",), home_channel="7"))
+    assert off.detail == "is off, although TELEGRAM__ALLOWED_USERS and TELEGRAM__HOME_CHANNEL are set"
+    assert off.fix == "set KEYTURN_TELEGRAM__TOKEN"
+    assert platform_doubts(telegram=TelegramSettings(enabled=False, allowed_users=("42",))) == []
+
+
+def test_a_bot_that_nobody_may_talk_to_is_named_with_the_remedies() -> None:
+    token = SecretStr("1:x")
+    [doubt] = platform_doubts(telegram=TelegramSettings(token=token))
+    assert "nobody may talk to this bot" in doubt.detail and "KEYTURN_TELEGRAM__ALLOWED_USERS" in doubt.fix
+    assert "keyturn pair approve telegram CODE" in doubt.fix
+    [doubt] = platform_doubts(telegram=TelegramSettings(token=token, pairing=False), allowed_users=("slack:U1",))
+    assert "pair approve" not in doubt.fix
+    for somebody in ({"allowed_users": ("42",)}, {"allow_all_users": True}, {"allowed_users": ("telegram:42",)}):
+        assert platform_doubts(telegram=TelegramSettings(token=token), **somebody) == []
+
+
+@pytest.mark.parametrize(("silent", "words"), [(1, "1 worker has been silent"), (2, "2 workers have been silent")])
+def test_a_number_and_its_words_fit_each_other(silent: int, words: str) -> None:
+    workers = [Worker(str(n), frozenset(QUEUES), 99) for n in range(silent)]
+    assert any(words in finding.detail for finding in worker_findings("here", workers, QUEUES))
 
 
 def test_overdue_keys_are_the_sign_of_a_missing_housekeeper() -> None:

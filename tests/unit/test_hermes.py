@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keyturn.importing.conversation import Conversation, Skipped, Used
+from keyturn.importing.conversation import OldConversation, Skipped, Used
 from keyturn.importing.hermes.home import HermesHome
 from shared.context import marks
 from shared.context.memory import NOTE_LIMIT
@@ -20,17 +20,17 @@ from tests.support.legal import is_legal
 from tests.support.older import AT, Hermes, origin, said
 
 
-def read(home: Path, sharing: Sharing | None = None) -> tuple[dict[str, Conversation], dict[str, str]]:
+def read(home: Path, sharing: Sharing | None = None) -> tuple[dict[str, OldConversation], dict[str, str]]:
     """What comes along, and what does not and why."""
     reader = HermesHome(home, sharing or Sharing())
     found = list(reader)
     reader.close()
     assert len(found) == reader.total
-    brought = {one.ref: one for one in found if isinstance(one, Conversation)}
+    brought = {one.ref: one for one in found if isinstance(one, OldConversation)}
     return brought, {one.ref: one.reason for one in found if isinstance(one, Skipped)}
 
 
-def texts(one: Conversation) -> list[str]:
+def texts(one: OldConversation) -> list[str]:
     return [row.entry.text for row in one.rows]
 
 

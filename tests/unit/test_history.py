@@ -324,3 +324,28 @@ def test_N30_a_delivery_is_shown_with_the_answer_to_it() -> None:
 def test_N32_a_delivery_that_is_not_right_before_the_user_is_not_shown() -> None:
     entries = [user("old"), delivery(), bot("between"), user("hi"), bot("hello")]
     assert texts(window(entries, cap=4)) == ["hi", "hello"]
+
+
+@pytest.mark.parametrize("at_least", [1, 2, 3])
+def test_the_rows_that_are_to_be_answered_stay_whatever_they_cost_and_no_other_does(at_least: int) -> None:
+    rows = [Entry("user", f"{n}" * 400) for n in range(5)]
+    assert list(window(rows, budget=0, at_least=at_least)) == rows[-at_least:]
+
+
+def test_a_budget_that_is_used_up_exactly_still_holds() -> None:
+    rows = [Entry("user", "x" * 40) for _ in range(5)]
+    assert len(window(rows, budget=3 * row_tokens(rows[0]))) == 3
+    assert len(window(rows, budget=3 * row_tokens(rows[0]) - 1)) == 2
+
+
+@pytest.mark.parametrize("id", [None, "", 7, ["1"], {}])
+def test_a_result_whose_call_has_no_proper_id_answers_nothing(id: object) -> None:
+    assert answers(Entry("tool", "r", data={"tool_call_id": id})) is None
+    assert calls(Entry("assistant", "", data={"tool_calls": [{"id": id, "name": "f", "arguments": "{}"}]})) == ()
+
+
+@pytest.mark.parametrize(
+    "data", [{"reasoning": "x" * 300}, {"tool_calls": [{"id": "1", "name": "f", "arguments": "x" * 300}]}]
+)
+def test_what_a_row_holds_beside_its_text_takes_tokens_too(data: dict[str, Any]) -> None:
+    assert row_tokens(Entry("assistant", "a", data=data)) >= row_tokens(Entry("assistant", "a")) + 90

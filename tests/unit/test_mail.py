@@ -49,7 +49,7 @@ def test_notes_to_take_are_no_inbound() -> None:
 
 
 def test_no_other_module_tells_kinds_of_mail_apart_by_their_bytes() -> None:
-    sniffs = re.compile(r"""startswith\(b|["']{"(v|flush|inbound)""")
+    sniffs = re.compile(r"""startswith\(b["']{|["']{"(v|flush|inbound)""")
     for folder in ("producers", "workers", "shared", "keyturn"):
         for path in (ROOT / folder).rglob("*.py"):
             if path != ROOT / "shared" / "mail.py":

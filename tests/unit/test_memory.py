@@ -80,6 +80,6 @@ def test_the_model_reads_the_end_of_a_long_conversation_line_by_line() -> None:
     assert len(text) < READ_LIMIT + 100
 
 
-def test_a_turn_that_runs_apart_takes_its_notes_and_its_memory_along() -> None:
+def test_an_isolated_turn_takes_its_notes_and_its_memory_along() -> None:
     turn = Turn("t", key_of(), "s", (), (an_inbound(),), 1, notes=("a note",), memory=("likes tea",))
     assert decode_turn(encode_turn(turn)) == turn

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keyturn.importing.conversation import Conversation, Skipped
+from keyturn.importing.conversation import OldConversation, Skipped
 from keyturn.importing.nanobot.workspace import NanobotWorkspace, read_file
 from keyturn.importing.rows import BLOCKS_LIMIT
 from shared.context import marks
@@ -20,17 +20,17 @@ from tests.support.older import Nanobot, said
 KEY = "telegram:11"
 
 
-def read(workspace: Path, sharing: Sharing | None = None) -> dict[str, Conversation | Skipped]:
+def read(workspace: Path, sharing: Sharing | None = None) -> dict[str, OldConversation | Skipped]:
     return {one.ref: one for one in NanobotWorkspace(workspace, sharing or Sharing())}
 
 
-def conversation(workspace: Path, key: str = KEY) -> Conversation:
+def conversation(workspace: Path, key: str = KEY) -> OldConversation:
     one = read(workspace)[key]
-    assert isinstance(one, Conversation)
+    assert isinstance(one, OldConversation)
     return one
 
 
-def texts(one: Conversation) -> list[str]:
+def texts(one: OldConversation) -> list[str]:
     return [row.entry.text for row in one.rows]
 
 
@@ -143,11 +143,11 @@ def test_a_key_becomes_the_one_that_the_next_message_has(nanobot: Nanobot) -> No
     for key in keys:
         nanobot.session(key, said("a"))
     found = read(nanobot.workspace)
-    assert {key: str(one.key) for key, one in found.items() if isinstance(one, Conversation)} == keys
-    unshared = {key for key, one in found.items() if isinstance(one, Conversation) and one.place.needs_sharing}
+    assert {key: str(one.key) for key, one in found.items() if isinstance(one, OldConversation)} == keys
+    unshared = {key for key, one in found.items() if isinstance(one, OldConversation) and one.place.needs_sharing}
     assert unshared == {"whatsapp:1@g.us", "matrix:!r:x.org", "dingtalk:group:g1"}  # threads are shared here too
     here = read(nanobot.workspace, Sharing(shared_chats=("whatsapp:1@g.us", "matrix:!r:x.org")))
-    still = {key for key, one in here.items() if isinstance(one, Conversation) and one.place.note}
+    still = {key for key, one in here.items() if isinstance(one, OldConversation) and one.place.note}
     assert still == {"dingtalk:group:g1"}
 
 
@@ -160,7 +160,7 @@ def test_the_sessions_of_a_workspace_are_found_beside_it(tmp_path: Path) -> None
     conflict.parent.mkdir()
     conflict.write_text(json.dumps(said("an older past")[0]) + "\n")
     for path in (data / "workspace", data, data / "sessions", nanobot.sessions):
-        assert [texts(one) for one in read(path).values() if isinstance(one, Conversation)] == [["a", "b"]], path
+        assert [texts(one) for one in read(path).values() if isinstance(one, OldConversation)] == [["a", "b"]], path
         skipped = [one for one in read(path).values() if isinstance(one, Skipped)]
         assert skipped == [Skipped(conflict.name, "it is an older copy that nanobot set aside")]
     (data / "workspace").rename(tmp_path / "moved")
@@ -254,7 +254,7 @@ def test_values_nested_too_deep_to_be_kept_cost_no_more_than_their_own_lines(nan
     found = read(nanobot.workspace)
     assert len(found) == len(depths)
     for one in found.values():
-        assert isinstance(one, Conversation)
+        assert isinstance(one, OldConversation)
         assert one.turn_id(len(one.rows))  # every row can be written
         assert texts(one)[-1] == "after" and len(one.rows) + one.corrupt == 7
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -17,9 +16,6 @@ from shared.errors import Malformed
 from shared.mail import decode_inbound, encode_mail
 from shared.messages import Inbound
 
-PAYLOADS = Path(__file__).parents[1] / "payloads/webhook"
-NAMES = sorted(path.stem for path in PAYLOADS.glob("*.json") if not path.stem.endswith(".inbound"))
-
 
 def made(fields: Any) -> Inbound:
     return normalise(fields, "webhook", event_id_of(fields) or "msg_1", received_at=1_000)
@@ -27,13 +23,6 @@ def made(fields: Any) -> Inbound:
 
 def body(**changes: Any) -> dict[str, Any]:
     return {"chat": {"id": "c1"}, "user": {"id": "u1"}, "text": "hello", **changes}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_payload_becomes_the_inbound_beside_it(name: str) -> None:
-    expected = orjson.loads((PAYLOADS / f"{name}.inbound.json").read_bytes())
-    inbound = made(parse((PAYLOADS / f"{name}.json").read_bytes()))
-    assert inbound == decode_inbound(orjson.dumps({"v": 1, "inbound": expected}))
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,14 @@ from shared.platforms import PLATFORMS
 
 ROOT = Path(__file__).parents[2]
 LIST = Path("shared/platforms/__init__.py")
-ORDINARY_WORDS = {"api", "local", "webhook"}  # also mean other things: only what names the platform counts
+ORDINARY_WORDS = {"api", "local", "signal", "webhook"}  # also mean other things: only what names the platform counts
 OWN_BESIDE = {"local": {Path("keyturn/cli/chat.py")}}  # the terminal is that platform's place to write
 # Importers know the names that older gateways gave to platforms: of these, Keyturn connects only some.
 FOREIGN_NAMES = Path("keyturn/importing")
-OTHER_MEANINGS = {("local", "workers/agents/contract.py")}  # AGENT=local, a model on this machine
+OTHER_MEANINGS = {
+    *(("local", f"workers/agents/{file}.py") for file in ("resolve", "named")),  # AGENT=local, a model on this machine
+    ("local", "shared/targets.py"),  # the target `local`, a file on this machine
+}
 
 
 def is_own(path: Path, name: str) -> bool:

@@ -124,6 +124,9 @@ def test_secrets_are_listed_the_same_way(load: Load, written: str) -> None:
         ("KEYTURN_LEASE_SECONDS", "-1"),
         ("KEYTURN_MAX_BODY_BYTES", "1"),
         ("KEYTURN_API__KEYS", '[""]'),
+        ("KEYTURN_API__NAMED_KEYS__SHOP__SECRETS", '[""]'),
+        ("KEYTURN_API__NAMED_KEYS__SHOP__SCOPES", CANARY),
+        ("KEYTURN_API__NAMED_KEYS__SHOP", CANARY),
         ("KEYTURN_ALLOW_ALL_USERS", CANARY),
     ],
 )
@@ -147,12 +150,22 @@ def test_a_value_that_cannot_work_is_an_error_that_does_not_repeat_it(load: Load
         ({"KEYTURN_BACKOFF_SECONDS": "61"}, "BACKOFF_SECONDS must not exceed"),
         ({"KEYTURN_WEBHOOK__ENABLED": "true"}, "WEBHOOK__ENABLED needs WEBHOOK__SECRETS"),
         ({"KEYTURN_WEBHOOK__CALLBACK_URL": "http://localhost"}, "WEBHOOK__CALLBACK_URL needs WEBHOOK__SECRETS"),
-        ({"KEYTURN_API__ENABLED": "true"}, "API__ENABLED needs API__KEYS"),
+        ({"KEYTURN_API__ENABLED": "true"}, "API__ENABLED needs API__KEYS or API__NAMED_KEYS"),
+        ({"KEYTURN_API__NAMED_KEYS__SHOP__SCOPES": "chat"}, "API__NAMED_KEYS__SHOP has no SECRETS"),
+        (
+            {"KEYTURN_API__NAMED_KEYS__A__SECRETS": "same", "KEYTURN_API__NAMED_KEYS__B__SECRETS": "same"},
+            "a secret stands under two names",
+        ),
+        (
+            {"KEYTURN_API__KEYS": "same", "KEYTURN_API__NAMED_KEYS__B__SECRETS": "same"},
+            "a secret stands under two names",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(load: Load, variables: dict[str, str], complaint: str) -> None:
-    with pytest.raises(ConfigurationError, match=complaint):
+    with pytest.raises(ConfigurationError, match=complaint) as caught:
         load(**variables)
+    assert "Value error" not in str(caught.value)  # our words, and none of pydantic's
 
 
 @pytest.mark.parametrize(
@@ -288,6 +301,28 @@ def test_several_redis_servers_are_separated_by_commas(load: Load) -> None:
         load(KEYTURN_REDIS_URL=" , ").redis_urls()
 
 
+def test_named_api_keys_are_written_in_the_environment_or_in_the_file(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "keyturn.toml").write_text(
+        """[api.named_keys.shop]
+secrets = ["one", "two"]
+scopes = ["chat"]
+messages_per_minute = 5
+"""
+    )
+    written = load(
+        KEYTURN_API__NAMED_KEYS__OTHER__SECRETS="three,four", KEYTURN_API__NAMED_KEYS__OTHER__SCOPES="read,chat"
+    )
+    block = written.block(ApiSettings)
+    assert [(name, secret.get_secret_value()) for name, secret in sorted(block.secrets, key=str)] == [
+        ("other", "three"),
+        ("other", "four"),
+        ("shop", "one"),
+        ("shop", "two"),
+    ]
+    assert (block.named_keys["shop"].scopes, block.named_keys["other"].scopes) == (("chat",), ("read", "chat"))
+    assert block.on and {"one", "two", "three", "four"} <= set(written.secret_values())
+
+
 def test_secrets_are_in_no_repr_and_no_log_line(load: Load, caplog: pytest.LogCaptureFixture) -> None:
     loaded = load(
         KEYTURN_REDIS_URL=f"redis://:{CANARY}@127.0.0.1:1/0",
@@ -295,6 +330,7 @@ def test_secrets_are_in_no_repr_and_no_log_line(load: Load, caplog: pytest.LogCa
         KEYTURN_WEBHOOK__SECRETS=f"whsec_{CANARY}",
         KEYTURN_WEBHOOK__CALLBACK_URL=f"https://u:{CANARY}@example.org/",
         KEYTURN_API__KEYS=f"{CANARY},{CANARY}",
+        KEYTURN_API__NAMED_KEYS__SHOP__SECRETS=f"{CANARY}-of-shop",
     )
     with caplog.at_level(logging.DEBUG):
         logging.getLogger("test").info("%s %r", loaded, loaded.block(WebhookSettings))

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from producers.message_body import normalise as normalise_webhook
-from producers.telegram.normalise import Bot, normalise
+from producers.telegram.normalise import TelegramMe, normalise
 from shared.codec import decode_source, encode_text
 from shared.context.compression import last_prompt_tokens
 from shared.context.history import window
@@ -58,7 +58,7 @@ def test_E6_a_blank_topic_is_none_and_any_other_is_trimmed(topic: str | None, ke
     created = {"message_id": 7, "forum_topic_created": {"name": topic}}
     chat = {"id": -100, "type": "supergroup", "title": "Team"}
     message = {"message_id": 8, "chat": chat, "from": {"id": 5}, "text": "hi", "reply_to_message": created}
-    found = normalise({"update_id": 1, "message": message}, Bot("99", "bot"), 0)
+    found = normalise({"update_id": 1, "message": message}, TelegramMe("99", "bot"), 0)
     assert isinstance(found, Inbound) and found.source.topic == kept
 
 

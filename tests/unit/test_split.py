@@ -63,6 +63,14 @@ def test_a_text_is_cut_between_paragraphs_rather_than_lines_rather_than_words() 
     assert bare(split("a a\n\n" + "b" * 70, SMALL))[0] == ("a a\n\n" + "b" * 70)[:49]  # too early a place to cut
 
 
+@pytest.mark.parametrize("cut", ["\n\n", "\n", " "])
+def test_a_text_is_cut_at_the_last_good_place_that_fits(cut: str) -> None:
+    """A piece of 60 has room for 49 characters of text beside its number."""
+    for length in range(42, 50 - len(cut) + 1):
+        first = bare(split("a" * 40 + " " + "a" * (length - 41) + cut + "b" * 80, SMALL))[0]
+        assert first == "a" * 40 + " " + "a" * (length - 41)
+
+
 def test_characters_of_two_units_count_as_two_and_are_not_cut_in_half() -> None:
     pieces = split("🙂" * 5000, LIMIT)
     assert "".join(bare(pieces)) == "🙂" * 5000 and len(pieces) == 3

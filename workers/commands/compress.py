@@ -6,8 +6,8 @@ import asyncio
 import re
 
 from shared.errors import PipelineError, Unavailable
-from workers.agents.contract import wants_context
-from workers.commands import Answer, Call, Command, register
+from workers.agents.capabilities import wants_context
+from workers.commands import Command, CommandAnswer, CommandCall, register
 from workers.side import compression as compressing
 from workers.side.context import MODEL
 from workers.side.questions import OverBudget
@@ -15,38 +15,29 @@ from workers.side.questions import OverBudget
 _HERE = re.compile(r"here(?:\s+(\d{1,4}))?", re.IGNORECASE)
 
 
-async def compress(call: Call) -> Answer:
+async def compress(call: CommandCall) -> CommandAnswer:
     """`here N` keeps the last N exchanges as they are; anything else is what the summary should keep in detail."""
     if call.asks is None:
-        return Answer("There is no model here that could summarise. Nothing was changed.")
+        return CommandAnswer("There is no model here that could summarise. Nothing was changed.")
     if not wants_context(call.asks):  # it would never see the summary
-        return Answer("The agent here takes no summaries. Nothing was changed.")
+        return CommandAnswer("The agent here takes no summaries. Nothing was changed.")
     here = _HERE.fullmatch(call.args)
     turns, topic = (int(here[1] or 1), "") if here else (None, call.args)
-    model = call.session.facts.get(MODEL, "")
+    wish = compressing.CompressionWish(call.session.facts.get(MODEL, ""), turns, topic)
     try:
         async with asyncio.timeout(call.pipe.settings.turn_timeout_seconds):
-            done = await compressing.compress(
-                call.pipe,
-                call.session_key,
-                call.session,
-                call.asks,
-                call.budgets,
-                model=model,
-                turns=turns,
-                topic=topic,
-            )
+            done = await compressing.compress(call.pipe, call.session_key, call.session, call.asks, call.budgets, wish)
     except Unavailable:
         raise
     except OverBudget as error:
-        return Answer(f"Not compressed: {error}")
+        return CommandAnswer(f"Not compressed: {error}")
     except TimeoutError:
-        return Answer("⚠ Not compressed: the summary took too long. Nothing was dropped.")
+        return CommandAnswer("⚠ Not compressed: the summary took too long. Nothing was dropped.")
     except PipelineError as error:
-        return Answer(f"⚠ Not compressed: {error}. Nothing was dropped.")
+        return CommandAnswer(f"⚠ Not compressed: {error}. Nothing was dropped.")
     if done is None:
-        return Answer("No changes: there is nothing here to compress.")
-    return Answer(_report(done), done.change)
+        return CommandAnswer("No changes: there is nothing here to compress.")
+    return CommandAnswer(_report(done), done.change)
 
 
 def _report(done: compressing.Compressed) -> str:

@@ -3,35 +3,51 @@
 from __future__ import annotations
 
 from shared.clock import iso, moment, now_ms
-from shared.errors import Malformed
+from shared.errors import Malformed, TooNew
 from shared.lane.session_lock import joined
 from shared.lane.stopping import stop as stop_key
 from shared.mail import decode_mail
 from shared.messages import Inbound
 from shared.reading.keys import KeyPhase, state_of_key
-from workers.commands import Answer, Call, Command, register
+from workers.commands import Command, CommandAnswer, CommandCall, register
 
 
-async def stop(call: Call) -> Answer:
+async def stop(call: CommandCall) -> CommandAnswer:
     """End the running turn and drop what waited when this was said; what is said afterwards is answered.
 
     Where several keys are on one session, all of them are stopped: it is one conversation.
     """
-    at_ms, running, count = call.inbound.received_at, False, 0
+    at_ms, running, count, unread = call.inbound.received_at, False, 0, 0
     for key in (call.session_key, *joined(call.session.facts, call.session_key)):
         stopped = await stop_key(call.pipe.turns, key, at_ms, call.pipe.settings.mailbox_limit)
-        if stopped is not None and (meant := sum(_received_by(at_ms, payload) for payload in stopped.mail)):
-            running, count = running or stopped.running, count + meant
+        if stopped is None:
+            continue
+        meant = [_meant(at_ms, payload) for payload in stopped.mail]
+        unread += meant.count(None)
+        if any(meant):
+            running, count = running or stopped.running, count + meant.count(True)
+    return CommandAnswer(_stopped(running, count) + _left_to_newer(unread))
+
+
+def _stopped(running: bool, count: int) -> str:
     if not count:
-        return Answer("Nothing is running.")
+        return "Nothing is running."
     messages = "1 message" if count == 1 else f"{count} messages"
     if not running:
-        return Answer(f"Nothing was running. I dropped {messages} that waited.")
+        return f"Nothing was running. I dropped {messages} that waited."
     waited = f", {count - 1} of which waited" if count > 1 else ""
-    return Answer(f"Stopped: {messages}{waited}.")
+    return f"Stopped: {messages}{waited}."
 
 
-async def status(call: Call) -> Answer:
+def _left_to_newer(unread: int) -> str:
+    """What is said of messages that only a newer worker can read: it drops those that were said before this."""
+    if not unread:
+        return ""
+    messages, them = ("1 message waits", "it") if unread == 1 else (f"{unread} messages wait", "them")
+    return f" {messages} for a newer version of me, which drops {them} if sent before this."
+
+
+async def status(call: CommandCall) -> CommandAnswer:
     """The conversation, and what is being done for it now."""
     row = await call.store.sessions.find(call.session_key)
     lines = ["Nothing has been said here yet."]
@@ -47,13 +63,16 @@ async def status(call: Call) -> Answer:
         lines.append(f"Working since {iso(state.since)} ({seconds} s); {max(0, state.waiting - 1)} more waiting")
     elif state.waiting:
         lines.append(f"{state.waiting} waiting")
-    return Answer("\n".join(lines))
+    return CommandAnswer("\n".join(lines))
 
 
-def _received_by(at_ms: int, payload: bytes) -> bool:
-    """Whether this is a message that was said by then; notes to take were said by nobody, and /stop leaves them."""
+def _meant(at_ms: int, payload: bytes) -> bool | None:
+    """Whether this is a message that was said by then; None where only a newer worker can tell. Notes to take were said by
+    nobody, and /stop leaves them."""
     try:
         content = decode_mail(payload)
+    except TooNew:
+        return None
     except Malformed:
         return False
     return isinstance(content, Inbound) and content.received_at <= at_ms

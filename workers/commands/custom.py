@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from shared.errors import ConfigurationError
 from shared.settings import CustomCommand, Settings
 from shared.store.change import NO_CHANGE
-from workers.commands import REGISTRY, Again, Answer, Call, Command
+from workers.commands import REGISTRY, Again, Command, CommandAnswer, CommandCall
 
 WORDS_LIMIT = 100_000  # they are for the agent, as a message is
 
@@ -22,10 +22,10 @@ def custom(settings: Settings) -> dict[str, Command]:
     }
 
 
-def _run(about: CustomCommand) -> Callable[[Call], Awaitable[Answer | Again]]:
-    async def run(call: Call) -> Answer | Again:
+def _run(about: CustomCommand) -> Callable[[CommandCall], Awaitable[CommandAnswer | Again]]:
+    async def run(call: CommandCall) -> CommandAnswer | Again:
         if about.text is not None:
-            return Answer(about.text)
+            return CommandAnswer(about.text)
         assert about.prompt is not None
         return Again(about.prompt.replace("{args}", call.args), call.session.history, NO_CHANGE)
 

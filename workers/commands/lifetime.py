@@ -5,27 +5,27 @@ from __future__ import annotations
 from shared.ids import fresh_id
 from shared.owner import owner_of
 from shared.store.change import Change
-from workers.commands import Answer, Call, Command, register
+from workers.commands import Command, CommandAnswer, CommandCall, register
 
 TITLE_LIMIT = 100
 
 
-async def new(call: Call) -> Answer:
+async def new(call: CommandCall) -> CommandAnswer:
     """End this session and begin another. The old one stays on disk, as the parent of the new one."""
     if call.session.version == 0:
-        return Answer("This is a new conversation already.")
+        return CommandAnswer("This is a new conversation already.")
     change = Change(title=None, next_session_id=f"ses_{fresh_id()}", end_reason="session_reset")
-    return Answer("A new conversation begins.", change)
+    return CommandAnswer("A new conversation begins.", change)
 
 
-async def title(call: Call) -> Answer:
+async def title(call: CommandCall) -> CommandAnswer:
     if not call.args:
         row = await call.store.sessions.find(call.session_key)
-        return Answer(f"“{row['title']}”" if row and row["title"] else "This conversation has no title yet.")
+        return CommandAnswer(f"“{row['title']}”" if row and row["title"] else "This conversation has no title yet.")
     wanted = cleaned(call.args)
     if (refusal := await refused(call, wanted, but=call.session.id)) is not None:
-        return Answer(refusal)
-    return Answer(f"This conversation is called “{wanted}” now.", Change(title=wanted))
+        return CommandAnswer(refusal)
+    return CommandAnswer(f"This conversation is called “{wanted}” now.", Change(title=wanted))
 
 
 def cleaned(title: str) -> str:
@@ -33,7 +33,7 @@ def cleaned(title: str) -> str:
     return " ".join("".join(c for c in title if c.isprintable() or c.isspace()).split())
 
 
-async def refused(call: Call, title: str, *, but: str) -> str | None:
+async def refused(call: CommandCall, title: str, *, but: str) -> str | None:
     """Why a conversation cannot be called so, if so: by its title it must be found again."""
     if not title:
         return "That is no title."

@@ -7,17 +7,17 @@ from shared.errors import Malformed
 from shared.owner import owner_of
 from shared.session_key import SessionKey
 from shared.store.search import Hit
-from workers.commands import Answer, Call, Command, register
+from workers.commands import Command, CommandAnswer, CommandCall, register
 
 USAGE = 'Say what to look for: /search words, or /search "exact words".'
 MORE = "There may be more: not everything could be looked at."
 
 
-async def search(call: Call) -> Answer:
+async def search(call: CommandCall) -> CommandAnswer:
     here = call.key
     owner = owner_of(here, call.inbound.source)
     if owner is None:
-        return Answer("I do not know who you are, so I cannot search what you said.")
+        return CommandAnswer("I do not know who you are, so I cannot search what you said.")
 
     def may_be_shown(session_key: str) -> bool:
         try:
@@ -32,9 +32,9 @@ async def search(call: Call) -> Answer:
 
     found = await call.store.search.find(call.args, owner, only=may_be_shown)
     if found is None:
-        return Answer(USAGE)
+        return CommandAnswer(USAGE)
     lines = [_line(n, hit, call.session.id) for n, hit in enumerate(found.hits, 1)] or ["Nothing found."]
-    return Answer("\n\n".join(lines if found.complete else [*lines, MORE]))
+    return CommandAnswer("\n\n".join(lines if found.complete else [*lines, MORE]))
 
 
 def _line(n: int, hit: Hit, current: str) -> str:

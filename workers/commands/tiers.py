@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from shared.messages import Source
-from shared.platforms import facts_of
+from shared.permission import is_admin
 from shared.settings import Settings
 
 ALL = "*"
 FLOOR = frozenset({"help", "whoami"})
-
-
-def is_admin(settings: Settings, source: Source) -> bool:
-    """Known by an id that must equal a listed one. Where whoever writes owns the machine, everybody is one."""
-    if facts_of(source.platform).users_are_admins:
-        return True
-    return bool(settings.admins_on(source.platform) & {id for id in (source.user, source.user_alt) if id})
 
 
 def may_give(settings: Settings, source: Source, name: str, admin: bool) -> bool:

@@ -8,6 +8,8 @@ from importlib import import_module
 
 from shared.pipeline import Pipeline
 from shared.platforms import PLATFORMS
+from shared.schedules.schedule import OUTLET
+from workers.delivery.schedule import ScheduleSender
 from workers.delivery.sender import Sender
 
 OpenSender = Callable[[Pipeline], AbstractAsyncContextManager[Sender | None]]
@@ -15,11 +17,13 @@ OpenSender = Callable[[Pipeline], AbstractAsyncContextManager[Sender | None]]
 
 @asynccontextmanager
 async def open_senders(pipe: Pipeline) -> AsyncIterator[Mapping[str, Sender]]:
-    """The senders that the settings allow, by platform: `open_sender` of each `workers/delivery/<name>.py`."""
+    """The senders that the settings allow, by platform: `open_sender` of each `workers/delivery/<name>.py`. Beside them the one
+    that passes the answers of scheduled turns on."""
     senders: dict[str, Sender] = {}
     async with AsyncExitStack() as stack:
         for name in PLATFORMS:
             open_sender: OpenSender = import_module(f"workers.delivery.{name}").open_sender
             if (sender := await stack.enter_async_context(open_sender(pipe))) is not None:
                 senders[name] = sender
+        senders[OUTLET] = ScheduleSender(pipe)
         yield senders

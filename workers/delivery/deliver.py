@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 
 from shared import log, metrics
+from shared.background import survived
 from shared.backoff import backoff
 from shared.codec import message_id
-from shared.errors import Ambiguous, Denied, RateLimited, Transient, Unavailable, Undeliverable
+from shared.errors import Ambiguous, Denied, RateLimited, TooNew, Transient, Unavailable, Undeliverable
 from shared.failpoints import reach
 from shared.lane import Lease
 from shared.messages import Part, Receipt
@@ -26,6 +28,7 @@ from shared.settings import Settings
 from shared.stages import correlate, stage
 from shared.value import value
 from workers.delivery.sender import Edits, Sender
+from workers.newer import delay_for_newer
 
 AT_ONCE = 50  # parts that are acknowledged together
 RETRY_SECONDS = 0.5  # between tries while the database is away
@@ -51,6 +54,7 @@ class Outgoing:
         self.senders = courier.senders
         self.settings = courier.pipe.settings
         self._outbox = courier.pipe.store.outbox
+        self._drafts = courier.pipe.store.drafts
 
     async def next(self) -> Part | None:
         """The part that is next, as one that is being sent from now on, or that somebody else was sending."""
@@ -62,6 +66,13 @@ class Outgoing:
             waiting = await self._kept(lambda: outbox.open_parts(destination, 1))
             if not waiting or waiting[0].sending:
                 return waiting[0] if waiting else None
+
+    async def in_place(self, part: Part) -> Part:
+        """The part as a change of its draft, if there is one. The draft came before it, so it was sent or will never be."""
+        if part.draft is None:
+            return part
+        draft = await self._kept(lambda: self._drafts.find(part.draft or ""))
+        return replace(part, edits=draft.receipt) if draft is not None and draft.receipt else part
 
     async def sending(self, part: Part) -> bool:
         return await self._kept(lambda: self._outbox.sending(part, self.lease.token))
@@ -101,7 +112,10 @@ async def deliver_parts(lease: Lease, courier: Courier) -> None:
             return
         done = [waiting.seq for waiting in lease.mail]
         last = max(done)
-        while (part := await outgoing.next()) is not None:
+        while (part := await _next(outgoing)) is not None:
+            if isinstance(part, timedelta):
+                await lease.release(delay=part, spent=False)
+                return
             wait = await (_resume(part, outgoing) if part.sending else _send(part, outgoing))
             if wait is not None:
                 await lease.release(delay=wait, spent=False)
@@ -114,6 +128,14 @@ async def deliver_parts(lease: Lease, courier: Courier) -> None:
         rounds += 1
         over = rounds >= courier.pipe.settings.turns_per_lease
         await lease.acknowledge(done, limit=AT_ONCE, hand_over=over)
+
+
+async def _next(outgoing: Outgoing) -> Part | timedelta | None:
+    """The next part; or how long to leave it alone, because only a newer worker can read it."""
+    try:
+        return await outgoing.next()
+    except TooNew as error:
+        return delay_for_newer(outgoing.lease, error)
 
 
 async def _resume(part: Part, outgoing: Outgoing) -> timedelta | None:
@@ -145,7 +167,7 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
         return None
     try:
         with stage("send"):
-            receipt = await (sender.send(part) if part.edits is None else _edit(sender, part))
+            receipt = await _attempt(sender, await outgoing.in_place(part))
     except Undeliverable as error:
         await outgoing.bury(part, "refused", str(error))
         return None
@@ -176,6 +198,18 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
     metrics.DELIVERED.labels(platform).inc()
     log.get().info("delivered", part=part.idempotency_key, attempts=part.attempts + 1)
     return None
+
+
+async def _attempt(sender: Sender, part: Part) -> Receipt:
+    """Send or change the message. An error that no sender may raise is a fault of the sender's, and may have come after the
+    platform took the message: it is reported and becomes Ambiguous, so the part does not stay `sending`."""
+    try:
+        return await (sender.send(part) if part.edits is None else _edit(sender, part))
+    except (Undeliverable, Denied, Transient):
+        raise
+    except Exception as error:
+        survived("delivery", "a sender failed", error, platform=part.to.platform, part=part.idempotency_key)
+        raise Ambiguous(f"the sender failed: {type(error).__name__}: {error}") from error
 
 
 async def _edit(sender: Sender, part: Part) -> Receipt:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from shared.messages import Reply
 from shared.platforms import facts_of
-from shared.platforms.facts import Limit
+from shared.platforms.facts import Facts, Limit
 from workers.delivery.split import split
+from workers.media.outgoing import refusal
 
 
 def in_parts(platform: str, replies: Sequence[Reply]) -> tuple[Reply, ...]:
@@ -15,19 +17,31 @@ def in_parts(platform: str, replies: Sequence[Reply]) -> tuple[Reply, ...]:
     them is then known part by part."""
     parts: list[Reply] = []
     for reply in replies:
-        limit = facts_of(platform if reply.to is None else reply.to.platform).text_limit
+        facts = facts_of(platform if reply.to is None else reply.to.platform)
+        reply, limit = _sendable(reply, facts), facts.text_limit
         parts += _parts(reply, limit) if limit is not None else (reply,)
     return tuple(parts)
+
+
+def _sendable(reply: Reply, facts: Facts) -> Reply:
+    """The reply with a line of text for each file that the platform does not take."""
+    if not reply.media:
+        return reply
+    refused = {media: line for media in reply.media if (line := refusal(media, facts)) is not None}
+    if not refused:
+        return reply
+    text = "\n".join(filter(None, (reply.text, *refused.values())))
+    return replace(reply, text=text, media=tuple(media for media in reply.media if media not in refused))
 
 
 def _parts(reply: Reply, limit: Limit) -> Iterator[Reply]:
     """Text first, then each file by itself. White space alone would be refused as empty, and says nothing.
 
-    The first piece takes the place of the message that the reply edits; the others are new.
+    The first piece takes the place of the message that the reply edits, or of its draft; the others are new.
     """
     if reply.text.strip():
         first, *others = split(reply.text, limit)
-        yield Reply(first, to=reply.to, edits=reply.edits)
+        yield Reply(first, to=reply.to, edits=reply.edits, draft=reply.draft)
         yield from (Reply(piece, to=reply.to) for piece in others)
     for media in reply.media:
         yield Reply("", (media,), to=reply.to)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, runtime_checkable
 
 from shared.address import Address
-from shared.messages import Part, Receipt
+from shared.messages import Inbound, Media, Part, Receipt, Source
 from shared.platforms.facts import Idempotency
+from workers.media.incoming import FetchLimits, IncomingFile
 
 
 class Sender(Protocol):
@@ -34,8 +36,47 @@ class Edits(Protocol):
 
 
 @runtime_checkable
+class Rewrites(Protocol):
+    """A Sender that can change a message again and again, while an answer is written."""
+
+    async def rewrite(self, part: Part) -> None:
+        """Change the message `part.edits` to this part, once. Raises as `send` does; Undeliverable where it cannot be changed
+        any more: then nothing is sent in its place."""
+
+
+@runtime_checkable
+class ShowsDrafts(Protocol):
+    """A Sender whose platform shows in a private chat what is being written, without a message."""
+
+    draft_seconds: float  # how often it may be changed
+
+    async def draft(self, said: Inbound, text: str) -> None:
+        """Show this beginning of the answer to a message, for some seconds. Raises as `send` does."""
+
+
+@runtime_checkable
 class ShowsTyping(Protocol):
     """A Sender that can show that an answer is coming."""
 
     async def typing(self, to: Address) -> None:
         """Show it for some seconds. Never fails, never takes long."""
+
+
+@runtime_checkable
+class MarksRead(Protocol):
+    """A Sender that shows this only together with which message was read."""
+
+    async def read(self, to: Address, message: str) -> None:
+        """Show that the message was read and an answer is coming, for some seconds. Never fails, never takes long."""
+
+
+@runtime_checkable
+class GivesFiles(Protocol):
+    """A Sender that can also fetch the files of the messages that came from its platform."""
+
+    def file(self, media: Media, source: Source, limits: FetchLimits) -> AbstractAsyncContextManager[IncomingFile]:
+        """The file, until the block ends.
+
+        Raises CannotFetch or FileTooLarge where it cannot be had, Denied where the platform refuses our credentials, and
+        Transient, as other calls do. Our credentials go to the platform and nowhere else.
+        """

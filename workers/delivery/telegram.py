@@ -5,31 +5,48 @@ Telegram recognises no repetition: a send whose answer is lost may have arrived,
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from shared import log
 from shared.address import Address
 from shared.errors import Ambiguous, PipelineError, Transient, Undeliverable
-from shared.messages import Media, Part, Receipt
+from shared.messages import Inbound, Media, Part, Receipt, Source
+from shared.multipart import Upload
 from shared.pipeline import Pipeline
 from shared.platforms.telegram import DIRECT_TOPIC, FACTS, FILE_SCHEME, NAME, TelegramSettings
 from shared.platforms.telegram_api import BadRequest, BotApi, open_bot_api
 from workers.delivery.telegram_html import render
+from workers.media.incoming import CannotFetch, FetchLimits, IncomingFile, answered
+from workers.media.outgoing import Uploads
 
+DRAFT_SECONDS = 1.0  # between changes of what is being written
 TYPING_SECONDS = 1.5  # a hint is worth no longer wait
 _NOT_MODIFIED = "message is not modified"  # nothing else in the answer says that an edit had been made before
 _FILES = {"image": "Photo", "video": "Video", "audio": "Audio"}
+_UPLOADS = {
+    "image/jpeg": "Photo",
+    "image/png": "Photo",
+    "image/webp": "Photo",
+    "image/gif": "Animation",
+    "video/mp4": "Video",
+    "audio/mpeg": "Audio",
+    "audio/mp4": "Audio",
+}  # what Telegram plays or shows; others go as documents
+PHOTO_BYTES = 10_000_000
 
 
 class TelegramSender:
     """Sends as one bot."""
 
     idempotency = FACTS.idempotency
+    draft_seconds = DRAFT_SECONDS
 
-    def __init__(self, api: BotApi) -> None:
+    def __init__(self, api: BotApi, uploads: Uploads) -> None:
         self._api = api
+        self._uploads = uploads
         self._moved: dict[str, str] = {}  # groups that became supergroups since we started
 
     async def send(self, part: Part) -> Receipt:
@@ -44,6 +61,24 @@ class TelegramSender:
 
     async def edit(self, part: Part) -> Receipt:
         """Change a message. One that is gone, or of a group that moved, is sent anew."""
+        try:
+            return await self._change(part)
+        except BadRequest:
+            return await self.send(part)
+
+    async def rewrite(self, part: Part) -> None:
+        await self._change(part)
+
+    async def draft(self, said: Inbound, text: str) -> None:
+        """Show what is being written. Telegram shows it for 30 seconds, and changes it while its id stays the same."""
+        fields = {**self._place(said.source.address), "draft_id": _draft_number(said.id)}
+        html = {**fields, "text": render(text), "parse_mode": "HTML"}
+        try:
+            await self._api.call("sendMessageDraft", html)
+        except BadRequest:
+            await self._api.call("sendMessageDraft", {**fields, "text": text})
+
+    async def _change(self, part: Part) -> Receipt:
         assert part.edits is not None
         message = {"chat_id": _number(part.to.chat), "message_id": _number(part.edits)}
         try:
@@ -53,18 +88,47 @@ class TelegramSender:
         except BadRequest as refusal:
             if _NOT_MODIFIED in refusal.description:
                 return Receipt(part.edits)
-        return await self.send(part)
+            raise
 
     async def typing(self, to: Address) -> None:
         """Show for some seconds that an answer is coming. Whatever goes wrong with that is no matter."""
         with suppress(PipelineError):
             await self._api.call("sendChatAction", {**self._place(to), "action": "typing"}, TYPING_SECONDS)
 
+    @asynccontextmanager
+    async def file(self, media: Media, source: Source, limits: FetchLimits) -> AsyncIterator[IncomingFile]:
+        """By getFile, and from the path that it names."""
+        if not media.url.startswith(FILE_SCHEME):
+            raise CannotFetch("it is no file of Telegram's")
+        try:
+            path, size = await self._api.file_path(media.url.removeprefix(FILE_SCHEME))
+        except BadRequest:
+            raise CannotFetch("Telegram does not hand it out; it gives bots files of up to 20 MB") from None
+        limits.check(size)
+        async with answered(self._api.download(path, limits.seconds)) as file:
+            yield file
+
     async def _send(self, part: Part) -> Receipt:
         place = {**self._place(part.to), **self._answered(part)}
-        if part.media:
-            return _receipt(await self._api.call(*_file(part.media[0], place)))
-        return await self._text("sendMessage", place, part.text)
+        if not part.media:
+            return await self._text("sendMessage", place, part.text)
+        match file := await self._uploads.of(part.media[0]):
+            case Upload():
+                return await self._upload(file, place)
+            case str():
+                return await self._text("sendMessage", place, file)
+        return _receipt(await self._api.call(*_file(part.media[0], place)))
+
+    async def _upload(self, file: Upload, place: dict[str, Any]) -> Receipt:
+        """As what it is, or as a document where Telegram does not take it so, such as a picture that is too wide."""
+        kind = _kind(file)
+        if kind != "Document":
+            try:
+                return _receipt(await self._api.upload(f"send{kind}", place, kind.lower(), file))
+            except BadRequest as refused:
+                if refused.moved_to is not None:
+                    raise
+        return _receipt(await self._api.upload("sendDocument", place, "document", file))
 
     async def _text(self, method: str, place: dict[str, Any], text: str) -> Receipt:
         """Say it as HTML, or as plain text where Telegram does not take that."""
@@ -97,6 +161,7 @@ class TelegramSenders:
     """Every bot answers where it was spoken to."""
 
     idempotency = FACTS.idempotency
+    draft_seconds = DRAFT_SECONDS
 
     def __init__(self, bots: Mapping[str, TelegramSender]) -> None:
         self._bots = bots
@@ -107,14 +172,27 @@ class TelegramSenders:
     async def edit(self, part: Part) -> Receipt:
         return await self._bot(part).edit(part)
 
+    async def rewrite(self, part: Part) -> None:
+        await self._bot(part).rewrite(part)
+
+    async def draft(self, said: Inbound, text: str) -> None:
+        if (bot := self._bots.get(said.source.account)) is not None:
+            await bot.draft(said, text)
+
     async def typing(self, to: Address) -> None:
         if (bot := self._bots.get(to.account)) is not None:
             await bot.typing(to)
 
+    def file(self, media: Media, source: Source, limits: FetchLimits) -> AbstractAsyncContextManager[IncomingFile]:
+        return self._named(source.account).file(media, source, limits)
+
     def _bot(self, part: Part) -> TelegramSender:
-        bot = self._bots.get(part.to.account)
+        return self._named(part.to.account)
+
+    def _named(self, account: str) -> TelegramSender:
+        bot = self._bots.get(account)
         if bot is None:
-            raise Undeliverable(f"there is no bot {part.to.account or 'without a name'} any more")
+            raise Undeliverable(f"there is no bot {account or 'without a name'} any more")
         return bot
 
 
@@ -126,9 +204,10 @@ async def open_sender(pipe: Pipeline) -> AsyncIterator[TelegramSenders | None]:
         yield None
         return
     async with AsyncExitStack() as stack:
+        uploads = Uploads(pipe.blobs, FACTS)
         yield TelegramSenders(
             {
-                account: TelegramSender(await stack.enter_async_context(open_bot_api(bot, connections)))
+                account: TelegramSender(await stack.enter_async_context(open_bot_api(bot, connections)), uploads)
                 for account, bot in settings.accounts.items()
             }
         )
@@ -141,6 +220,16 @@ def _receipt(result: Any) -> Receipt:
 def _file(media: Media, place: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     kind = _FILES.get((media.type or "").partition("/")[0], "Document")
     return f"send{kind}", {**place, kind.lower(): media.url.removeprefix(FILE_SCHEME)}
+
+
+def _kind(file: Upload) -> str:
+    kind = _UPLOADS.get(file.type, "Document")
+    return "Document" if kind == "Photo" and file.size > PHOTO_BYTES else kind
+
+
+def _draft_number(inbound_id: str) -> int:
+    """The same for every attempt at a message, and never 0, which Telegram refuses."""
+    return zlib.crc32(inbound_id.encode()) or 1
 
 
 def _number(id: str) -> int | str:

@@ -7,25 +7,12 @@ form. The visible text is never longer than the source.
 
 from __future__ import annotations
 
-import re
 from html import escape
 
+from workers.delivery.inline import Span
+from workers.delivery.markdown import BULLET, DEPTH, FENCE, QUOTE, end_of_code, heading_in, spans
+
 ENTITY_LIMIT = 100
-_DEPTH = 6
-_FENCE = re.compile(r" {0,3}(`{3,})[ \t]*([\w+#.-]*)[^`\n]*")
-_HEADING = re.compile(r"#{1,6} +(.+?)[ #]*")
-_BULLET = re.compile(r"( *)[*+-] +(?=\S)")
-_QUOTE = re.compile(r"> ?")
-_INLINE = re.compile(
-    r"(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
-    r"|\[(?P<label>[^\[\]\n]+)\]\((?P<url>https?://[^\s()<>\"]+(?:\([^\s()<>\"]*\)[^\s()<>\"]*)*)\)"
-    r"|\*\*(?P<b>(?=\S).+?(?<=\S))\*\*"
-    r"|(?<!\w)__(?P<b2>(?=\S).+?(?<=\S))__(?!\w)"
-    r"|~~(?P<s>(?=\S).+?(?<=\S))~~"
-    r"|\|\|(?P<spoiler>(?=\S).+?(?<=\S))\|\|"
-    r"|(?<![\w*])\*(?P<i>(?=[^\s*]).+?(?<=[^\s*]))\*(?![\w*])"
-    r"|(?<!\w)_(?P<i2>(?=[^\s_]).+?(?<=[^\s_]))_(?!\w)"
-)
 _TAGS = {"b": "b", "b2": "b", "s": "s", "spoiler": "tg-spoiler", "i": "i", "i2": "i"}
 
 
@@ -43,13 +30,13 @@ class _Renderer:
         done: list[str] = []
         at = 0
         while at < len(lines):
-            if fence := _FENCE.fullmatch(lines[at]):
-                end = _end_of_code(lines, at + 1, fence[1])
+            if fence := FENCE.fullmatch(lines[at]):
+                end = end_of_code(lines, at + 1, fence[1])
                 done.append(self._code_block(fence[2], lines[at + 1 : end]))
                 at = end + 1
-            elif _QUOTE.match(lines[at]):
-                end = next((n for n in range(at, len(lines)) if not _QUOTE.match(lines[n])), len(lines))
-                quoted = "\n".join(self._line(_QUOTE.sub("", line, count=1)) for line in lines[at:end])
+            elif QUOTE.match(lines[at]):
+                end = next((n for n in range(at, len(lines)) if not QUOTE.match(lines[n])), len(lines))
+                quoted = "\n".join(self._line(QUOTE.sub("", line, count=1)) for line in lines[at:end])
                 done.append(self._tagged("blockquote", quoted) if quoted.strip() else quoted)
                 at = end
             else:
@@ -58,29 +45,29 @@ class _Renderer:
         return "\n".join(done)
 
     def _line(self, line: str) -> str:
-        if heading := _HEADING.fullmatch(line):
-            return self._tagged("b", self._inline(heading[1], _DEPTH))
-        return self._inline(_BULLET.sub(r"\1• ", line, count=1) if _BULLET.match(line) else line, _DEPTH)
+        if (heading := heading_in(line)) is not None:
+            return self._tagged("b", self._inline(heading, DEPTH))
+        return self._inline(BULLET.sub(r"\1• ", line, count=1) if BULLET.match(line) else line, DEPTH)
 
     def _inline(self, text: str, depth: int) -> str:
         if not depth:
             return _escaped(text)
         done, at = [], 0
-        for found in _INLINE.finditer(text):
-            done += [_escaped(text[at : found.start()]), self._span(found, depth - 1)]
-            at = found.end()
+        for span in spans(text):
+            whole = text[span.start : span.end]
+            done += [_escaped(text[at : span.start]), self._span(span, whole, depth - 1)]
+            at = span.end
         return "".join([*done, _escaped(text[at:])])
 
-    def _span(self, found: re.Match[str], depth: int) -> str:
-        kind = found.lastgroup or ""
-        if found["code"] is not None:
-            return self._tagged("code", _escaped(found["code"]))
-        if found["url"] is not None:
+    def _span(self, span: Span, whole: str, depth: int) -> str:
+        if span.kind == "code":
+            return self._tagged("code", _escaped(span.inner))
+        if span.kind == "link":
             if self._left <= 0:
-                return _escaped(found[0])  # a label alone would lose where it leads
-            label = self._inline(found["label"], depth)
-            return self._tagged("a", label, f' href="{_escaped(found["url"])}"')
-        return self._tagged(_TAGS[kind], self._inline(found[kind], depth))
+                return _escaped(whole)  # a label alone would lose where it leads
+            label = self._inline(span.inner, depth)
+            return self._tagged("a", label, f' href="{_escaped(span.url)}"')
+        return self._tagged(_TAGS[span.kind], self._inline(span.inner, depth))
 
     def _code_block(self, language: str, lines: list[str]) -> str:
         code = _escaped("\n".join(lines))
@@ -92,13 +79,6 @@ class _Renderer:
     def _tagged(self, tag: str, inner: str, attributes: str = "") -> str:
         self._left -= 1
         return f"<{tag}{attributes}>{inner}</{tag}>" if self._left >= 0 else inner
-
-
-def _end_of_code(lines: list[str], start: int, mark: str) -> int:
-    for n in range(start, len(lines)):
-        if len(closing := lines[n].strip()) >= len(mark) and not closing.strip("`"):
-            return n
-    return len(lines)
 
 
 def _escaped(text: str) -> str:

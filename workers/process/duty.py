@@ -17,4 +17,5 @@ class Duty:
 
     @property
     def takes_wakes(self) -> bool:
+        """Whether a wake that is popped now may be run."""
         return not self.suspended and not self.stopping.is_set()

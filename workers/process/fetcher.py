@@ -17,7 +17,7 @@ from hiredis import pack_command
 
 from shared import log
 from shared.lane.rq_names import popped_key, queue_key
-from shared.redis_servers import CALL_TIMEOUT_SECONDS, Server
+from shared.redis_servers import CALL_TIMEOUT_SECONDS, RedisServer
 from workers.process.wakes import ServedQueue, Wakes
 
 POP_SECONDS = 2  # a blocking pop ends by itself or by the server's word, never by cancelling: that could strand a wake
@@ -26,9 +26,9 @@ ENDS = ("LEFT", "RIGHT")  # the oldest wake, the newest
 
 
 class Fetcher:
-    """Takes wakes while the worker is on duty and the room has places. Goes on after any error: who else would serve it?"""
+    """Takes wakes while the worker is on duty and the room has slots. Goes on after any error: who else would serve it?"""
 
-    def __init__(self, server: Server, queue: ServedQueue, wakes: Wakes) -> None:
+    def __init__(self, server: RedisServer, queue: ServedQueue, wakes: Wakes) -> None:
         self._server = server
         self._queue = queue
         self._wakes = wakes
@@ -65,33 +65,33 @@ class Fetcher:
             await self._server.client.client_unblock(self._client_id)
 
     async def _take_in_turn(self) -> bool:
-        """Wait for a place and take what waits in the queue, if anything does. False: nothing did."""
-        place = await self._queue.room.reserve()
+        """Wait for a slot and take what waits in the queue, if anything does. False: nothing did."""
+        slot = await self._queue.room.reserve()
         if not self._wakes.duty.takes_wakes:
-            place.leave()
+            slot.leave()
             return True
         try:
             popped = await self._pop(self._look, CALL_TIMEOUT_SECONDS)
         except BaseException:
-            place.leave()
+            slot.leave()
             raise
         if popped is None:
-            place.leave()
+            slot.leave()
             return False
-        if place.keep():
-            self._wakes.start(self._queue, popped, place)
+        if slot.keep():
+            self._wakes.start(self._queue, popped, slot)
         else:
             await self._wakes.put_back(self._queue, popped)
         return True
 
     async def _take_next(self) -> None:
-        """Wait for a wake and take it, if the room still has a place by then."""
+        """Wait for a wake and take it, if the room still has a slot by then."""
         popped = await self._pop(self._wait, POP_SECONDS + CALL_TIMEOUT_SECONDS)
         if popped is None:
             return
-        place = self._queue.room.take()
-        if place is not None:
-            self._wakes.start(self._queue, popped, place)
+        slot = self._queue.room.take()
+        if slot is not None:
+            self._wakes.start(self._queue, popped, slot)
         else:
             await self._wakes.put_back(self._queue, popped)
 

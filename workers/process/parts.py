@@ -7,18 +7,24 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 
 from shared.pipeline import Pipeline
+from shared.public_http import open_public_http
 from shared.session_key import MAIN
 from shared.value import value
-from workers.agents.contract import Agent, Punctual, asks, resolve, wants_context
-from workers.agents.isolated import Apart
+from workers.agents.capabilities import asks, takes_tools, wants_context
+from workers.agents.contract import Agent, Answers
+from workers.agents.isolated import Isolated
+from workers.agents.resolve import adapted, resolve
 from workers.commands.custom import custom
 from workers.delivery import open_senders
 from workers.delivery.deliver import Courier
+from workers.delivery.preview import Previews
 from workers.delivery.publish import Publisher
 from workers.delivery.sender import Sender
-from workers.delivery.typing_indicator import TypingAgent
+from workers.delivery.typing_indicator import TypingIndicator
+from workers.media.fetch import MediaFetcher
 from workers.side.budget import Budgets
 from workers.side.context import ContextBuilder
+from workers.side.own_tools import own_tools
 from workers.side.titles import Titling
 from workers.turn.parts import TurnParts
 
@@ -34,40 +40,50 @@ class ProcessParts:
 
 
 @asynccontextmanager
-async def open_parts(pipe: Pipeline, agent: Agent, worker: str) -> AsyncIterator[ProcessParts]:
+async def open_parts(pipe: Pipeline, agent: Agent | Answers, worker: str) -> AsyncIterator[ProcessParts]:
     """Everything that runs turns and deliveries: `agent` as main, and those that the settings name beside it."""
     settings = pipe.settings
     custom(settings)  # a worker whose commands cannot work does not start
-    async with open_senders(pipe) as senders, AsyncExitStack() as stack:
+    media = settings.media
+    async with (
+        open_senders(pipe) as senders,
+        open_public_http(media.allowed_hosts, seconds=media.fetch_seconds) as public,
+        AsyncExitStack() as stack,
+    ):
         others = {
             name: _runner(pipe, name, resolve(block.agent, settings.for_agent(name)), worker, senders, stack)
             for name, block in settings.agents.items()
         }
-        main = _runner(pipe, MAIN, agent, worker, senders, stack)
+        main = _runner(pipe, MAIN, adapted(agent), worker, senders, stack)
         publisher = Publisher(pipe.deliveries)
-        others = {name: replace(other, publisher=publisher) for name, other in others.items()}
-        yield ProcessParts(
-            pipe, replace(main, other_agents=others, publisher=publisher), Courier(pipe, senders), publisher
-        )
+        previews, fetcher = Previews(pipe, senders, publisher), MediaFetcher(pipe.blobs, media, senders, public)
+
+        def complete(parts: TurnParts) -> TurnParts:
+            return replace(parts, publisher=publisher, previews=previews, media=fetcher)
+
+        others = {name: complete(other) for name, other in others.items()}
+        yield ProcessParts(pipe, replace(complete(main), other_agents=others), Courier(pipe, senders), publisher)
 
 
 def _runner(
     pipe: Pipeline, name: str, agent: Agent, worker: str, senders: Mapping[str, Sender], stack: AsyncExitStack
 ) -> TurnParts:
-    settings, model = pipe.settings, asks(agent)
-    timeout_seconds = settings.turn_timeout_seconds
-    apart = stack.enter_context(closing(Apart(settings.for_agent(name).agent, timeout_seconds, name)))
-    agents = (TypingAgent(Punctual(agent, timeout_seconds), senders), TypingAgent(apart, senders))
+    settings, model = pipe.settings.for_agent(name), asks(agent)
+    if (takes := takes_tools(agent)) is not None:
+        takes.take_tools(own_tools(pipe, takes.own_tools))
+    isolated = stack.enter_context(closing(Isolated(settings.agent, name)))
     budgets = Budgets(pipe) if settings.budget.of_users or settings.budget.of_all else None
     titling = Titling(pipe, model, budgets) if settings.titles else None
     if titling is not None:
         stack.push_async_callback(titling.close)
     return TurnParts(
         pipe,
-        *agents,
+        agent,
+        isolated,
         worker,
         model,
         context=ContextBuilder(settings, pipe.store) if wants_context(agent) else None,
         titles=titling,
         budgets=budgets,
+        typing=TypingIndicator(senders),
     )

@@ -14,13 +14,13 @@ import json
 
 from shared import log
 from shared.background import survived
-from shared.redis_servers import Server
+from shared.redis_servers import RedisServer
 from workers.process.wakes import Wakes
 
 RETRY_SECONDS = 0.5  # between tries while Redis is away
 
 
-async def hear_commands(server: Server, channel: str, wakes: Wakes) -> None:
+async def hear_commands(server: RedisServer, channel: str, wakes: Wakes) -> None:
     """Do what is said on the channel, until cancelled. What is said while Redis is away is not heard: /stop is also
     seen by the next renewal of the lease."""
     while True:

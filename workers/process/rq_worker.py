@@ -22,7 +22,7 @@ from shared.background import end_tasks, survived
 from shared.lane.rq_names import EXECUTION_HEARTBEAT, SUSPENDED, WorkerField, time_text
 from shared.lane.wake import RegisteredWorker
 from shared.lane_key import DELIVERIES
-from shared.redis_servers import CALL_TIMEOUT_SECONDS, Server
+from shared.redis_servers import CALL_TIMEOUT_SECONDS, RedisServer
 from workers.process.duty import Duty
 from workers.process.fetcher import Fetcher, end_fetching
 from workers.process.parts import ProcessParts
@@ -60,7 +60,7 @@ class KeyturnWorker(BaseWorker):
         return True
 
     async def run(
-        self, parts: ProcessParts, server: Server, rooms: Mapping[str, Room], stopping: asyncio.Event
+        self, parts: ProcessParts, server: RedisServer, rooms: Mapping[str, Room], stopping: asyncio.Event
     ) -> None:
         """Serve this worker's queues until `stopping` is set, then drain. `rooms` has one for each lane."""
         settings = parts.pipe.settings
@@ -85,7 +85,7 @@ class KeyturnWorker(BaseWorker):
         with suppress(redis.RedisError):
             await asyncio.to_thread(self.register_death)
 
-    async def _register(self, server: Server, wakes: Wakes) -> None:
+    async def _register(self, server: RedisServer, wakes: Wakes) -> None:
         """Be known to RQ before anything is taken, however long Redis is away."""
         while not wakes.duty.stopping.is_set():
             try:
@@ -98,7 +98,7 @@ class KeyturnWorker(BaseWorker):
             async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
                 await self._beat_once(server, wakes)
 
-    async def _beat(self, server: Server, wakes: Wakes) -> None:
+    async def _beat(self, server: RedisServer, wakes: Wakes) -> None:
         """Keep the worker and its running jobs alive in RQ's registries; see whether somebody suspended the workers."""
         while True:
             try:
@@ -107,7 +107,7 @@ class KeyturnWorker(BaseWorker):
                 survived("beat", "worker not reported to RQ", error)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
-    async def _beat_once(self, server: Server, wakes: Wakes) -> None:
+    async def _beat_once(self, server: RedisServer, wakes: Wakes) -> None:
         client, duty, now = server.client, wakes.duty, datetime.now(UTC)
         registered, suspended = await client.hexists(self.key, WorkerField.BIRTH), await client.exists(SUSPENDED)
         if bool(suspended) != duty.suspended:

@@ -19,19 +19,17 @@ from shared.interpreter import share_with_threads
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.own_modules import allow_working_directory
 from shared.pipeline import Pipeline, open_pipeline
-from shared.redis_servers import CALL_TIMEOUT_SECONDS, Server
+from shared.redis_servers import CALL_TIMEOUT_SECONDS, RedisServer
 from shared.settings import Settings
 from shared.store.database.schema import require_schema
-from workers.agents.contract import Agent, resolve
+from workers.agents.contract import Agent
+from workers.agents.resolve import resolve
 from workers.process.parts import open_parts
 from workers.process.room import Room
 from workers.process.rq_worker import KeyturnWorker
 
 LANES = (TURNS, DELIVERIES, CONTROL)
 CONTROL_AT_ONCE = 16  # /stop must get through when turns and deliveries fill their rooms
-TAKEN_AHEAD = (
-    16  # turns that are taken and do not run yet: enough to share round trips, few enough to leave some to others
-)
 
 
 def work(config: Settings, lanes: Sequence[str] = LANES) -> None:
@@ -77,7 +75,7 @@ def stop_on_signals() -> asyncio.Event:
 def open_rooms(config: Settings) -> dict[str, Room]:
     """How much of each lane one process runs at once. A reply never waits for a turn to end."""
     return {
-        TURNS: Room(config.concurrency, TAKEN_AHEAD),
+        TURNS: Room(config.concurrency),
         DELIVERIES: Room(config.delivery_concurrency),
         CONTROL: Room(CONTROL_AT_ONCE),
     }
@@ -105,7 +103,7 @@ async def _serve(pipe: Pipeline, agent: Agent, lanes: Sequence[str], name: str, 
         log.get().info("stopped", worker=name)
 
 
-def _worker(pipe: Pipeline, server: Server, lanes: Sequence[str], name: str) -> KeyturnWorker:
+def _worker(pipe: Pipeline, server: RedisServer, lanes: Sequence[str], name: str) -> KeyturnWorker:
     queues = [keys.queue_name(lane, p) for lane in lanes for p in pipe.servers.partitions_of(server)]
     connection = redis.Redis.from_url(server.url, socket_connect_timeout=2, socket_timeout=CALL_TIMEOUT_SECONDS)
     worker = KeyturnWorker(queues, name=name, connection=connection, serializer=Serializer, prepare_for_work=False)

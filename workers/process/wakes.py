@@ -23,7 +23,7 @@ from workers.jobs import ALLOWED
 from workers.process.duty import Duty
 from workers.process.failed_job import record_failure
 from workers.process.parts import ProcessParts
-from workers.process.room import Place, Room
+from workers.process.room import Room, Slot
 
 CLAIM_LIMIT = 1  # mail per claim: each message is a turn of its own
 PUT_OFF = timedelta(seconds=1)  # for a key whose database does not answer
@@ -57,17 +57,17 @@ class Wakes:
         self._worker = worker
         self._tasks: set[asyncio.Task[None]] = set()  # also those that have not claimed their key yet
 
-    def start(self, queue: ServedQueue, popped: bytes, place: Place) -> None:
-        """Run a wake that was popped. It leaves its place when it is over."""
-        task = asyncio.create_task(self._run(queue, popped, place))
+    def start(self, queue: ServedQueue, popped: bytes, slot: Slot) -> None:
+        """Run a wake that was popped. It leaves its slot when it is over."""
+        task = asyncio.create_task(self._run(queue, popped, slot))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def start_here(self, queue: ServedQueue, job_id: str) -> bool:
         """Run a wake that this process is about to queue, as if it had popped it. False: there is no room for it."""
-        if not self.duty.takes_wakes or (place := queue.room.take()) is None:
+        if not self.duty.takes_wakes or (slot := queue.room.take()) is None:
             return False
-        self.start(queue, job_id.encode(), place)
+        self.start(queue, job_id.encode(), slot)
         return True
 
     async def put_back(self, queue: ServedQueue, popped: bytes) -> None:
@@ -96,7 +96,7 @@ class Wakes:
                 wake.task.cancel()
             await asyncio.wait(self._tasks, timeout=0.1)
 
-    async def _run(self, queue: ServedQueue, popped: bytes, place: Place) -> None:
+    async def _run(self, queue: ServedQueue, popped: bytes, slot: Slot) -> None:
         lane, job_id, lease = queue.lane, popped.decode(errors="replace"), None
         try:
             if job_id.encode() != popped:
@@ -119,7 +119,6 @@ class Wakes:
             elif lease is None:
                 await lane.finish(started.wake)
             else:
-                lease.on_agent_start = place.begin
                 await self._hold(lease, lane)
         except Unavailable as error:
             log.get().warning("wake put off", job=job_id, queue=queue.name, error=str(error))
@@ -136,7 +135,7 @@ class Wakes:
                     if not lease.ended:
                         await lease.release(delay=self._parts.pipe.settings.lease, spent=True)
         finally:
-            place.leave()
+            slot.leave()
             if lease is not None:  # given back or not, it is renewed no longer: at the latest it runs out
                 lane.renewal.let_go(lease)
 

@@ -13,16 +13,18 @@ from datetime import datetime, timedelta
 from shared.clock import now_ms
 from shared.pipeline import Pipeline
 from shared.settings import Settings
-from shared.store.usage import Spent, day_of
+from shared.store.usage import SpentInAll, day_of
 
 ALL_SECONDS = 5.0  # how long the sum of everybody's spending is taken to be right
 
 
 class Budgets:
+    """Answers whether a model may be asked, by what was spent today. What all have spent is remembered for some seconds."""
+
     def __init__(self, pipe: Pipeline) -> None:
         self._pipe = pipe
         self._limits = pipe.settings.budget
-        self._all: tuple[str, float, Spent] | None = None
+        self._all: tuple[str, float, SpentInAll] | None = None
 
     async def refusal(self, owner: str | None) -> str | None:
         """Why nothing may be asked for this owner, and when it may again; None: it may."""
@@ -37,7 +39,7 @@ class Budgets:
             return f"The budget of this bot {until}"
         return None
 
-    async def _of_all(self, day: str) -> Spent:
+    async def _of_all(self, day: str) -> SpentInAll:
         """Everybody's spending, asked now and then only: it is the sum of many rows."""
         known = self._all
         if known is None or known[0] != day or time.monotonic() - known[1] > ALL_SECONDS:
@@ -51,7 +53,7 @@ def day_at(ms: int, settings: Settings) -> str:
     return day_of(ms, settings.zone)
 
 
-def _beyond(spent: Spent, tokens: int | None, cost: float | None) -> bool:
+def _beyond(spent: SpentInAll, tokens: int | None, cost: float | None) -> bool:
     return (tokens is not None and spent.total >= tokens) or (cost is not None and float(spent.cost_usd) >= cost)
 
 

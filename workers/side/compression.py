@@ -25,7 +25,7 @@ from shared.store.change import Change
 from shared.store.commits import deactivate
 from shared.store.usage import Whose
 from shared.value import value
-from workers.agents.contract import Asks, context_tokens
+from workers.agents.capabilities import Asks, context_tokens
 from workers.side.budget import Budgets
 from workers.side.questions import ask_aside
 
@@ -53,22 +53,23 @@ class Compressed:
     instead_of: str = ""  # the model that was to summarise and failed, where another did
 
 
+@value
+class CompressionWish:
+    """What of a conversation is to be summarised, for which model, and what the summary is to keep above all."""
+
+    model: str = ""  # that answers the conversation; its context window decides how much is kept as it is
+    turns: int | None = None  # to keep as they are; None: as many as fit
+    topic: str = ""
+
+
 async def compress(
-    pipe: Pipeline,
-    key: str,
-    session: Session,
-    asks: Asks,
-    budgets: Budgets | None,
-    *,
-    model: str = "",
-    turns: int | None = None,
-    topic: str = "",
+    pipe: Pipeline, key: str, session: Session, asks: Asks, budgets: Budgets | None, wish: CompressionWish
 ) -> Compressed | None:
     """Summarise all but the end. None: there is nothing to summarise. Raises what the model raises; nothing is changed then."""
-    after, window = _offset(session.facts), context_tokens(asks, model)
+    after, window = _offset(session.facts), context_tokens(asks, wish.model)
     numbered, is_partial = await pipe.store.transcript.after(session.id, after, session.message_count)
     rows = [entry for _, entry in numbered]
-    start = compression.kept_from(rows, turns=turns, tokens=window // TAIL if window else None)
+    start = compression.kept_from(rows, turns=wish.turns, tokens=window // TAIL if window else None)
     if is_partial:  # its end is not the conversation's: all of it is old
         start = max((n for n, row in enumerate(rows) if compression.has_turn([row])), default=0)
     if not compression.has_turn(rows[:start]):
@@ -80,7 +81,7 @@ async def compress(
         if n == ROUNDS:
             is_partial = True
             break
-        question = Entry("user", _question(summary, chunk.text, topic))
+        question = Entry("user", _question(summary, chunk.text, wish.topic))
         answer = await ask_aside(pipe, asks, (question,), PROMPT, whose, budgets)
         summary, end, instead_of = _fit(answer.text), chunk.end, answer.instead_of or instead_of
     shown = compression.conversation(rows)
@@ -120,7 +121,7 @@ async def relieve(
         return None
     try:
         async with asyncio.timeout(pipe.settings.turn_timeout_seconds):
-            done = await compress(pipe, key, session, asks, budgets, model=model)
+            done = await compress(pipe, key, session, asks, budgets, CompressionWish(model))
     except Unavailable:
         raise
     except (PipelineError, TimeoutError) as error:

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import orjson
-
 from shared.context.prompt import Home, Surroundings, context_prompt
 from shared.context.runtime import with_runtime
-from shared.messages import Inbound, Session, Source
+from shared.homes import home_channels
+from shared.messages import Inbound, Session
 from shared.redaction import open_redaction
 from shared.session_key import SessionKey
 from shared.settings import Settings
 from shared.store import Store
 from shared.value import value
 
-HOMES = "homes"  # the scope of the facts that /sethome keeps
 TOPIC, MODEL = "topic", "model"  # facts of a session
 
 
@@ -38,7 +36,9 @@ class ContextBuilder:
     def __init__(self, settings: Settings, store: Store) -> None:
         self._store = store
         self._settings = settings
-        self._around = Surroundings(settings.connected, redaction=open_redaction(settings))
+        self._around = Surroundings(
+            settings.connected, redaction=open_redaction(settings), own_tools=settings.llm.own_tools
+        )
 
     async def build(self, session_key: str, session: Session, inbound: Inbound) -> Context:
         """The context of a turn on this message. Nothing is written: the facts are kept by the turn's commit."""
@@ -46,26 +46,8 @@ class ContextBuilder:
         remember = {(session.id, TOPIC): source.topic} if source.topic and source.topic != known else {}
         if not source.topic and known:
             source = replace(source, topic=known)
-        around = replace(self._around, homes=await homes(self._settings, self._store))
+        channels = await home_channels(self._settings, self._store)
+        homes = tuple(Home(platform, home.address.chat, home.name) for platform, home in channels.items())
+        around = replace(self._around, homes=homes)
         prompt = context_prompt(source, SessionKey.parse(session_key), around)
         return Context(with_runtime(prompt, session.facts), remember)
-
-
-async def homes(settings: Settings, store: Store) -> tuple[Home, ...]:
-    """The home channel of each connected platform: what /sethome kept, else what the settings say."""
-    kept = await store.facts.of(HOMES)
-    found = []
-    for platform in settings.connected:
-        block = settings.platform(platform)
-        if platform in kept:
-            home = orjson.loads(kept[platform])
-            found.append(Home(platform, home["chat"], home.get("name")))
-        elif block is not None and block.home_channel:
-            found.append(Home(platform, block.home_channel))
-    return tuple(found)
-
-
-def home_fact(source: Source) -> tuple[tuple[str, str], str]:
-    """The fact that makes a chat its platform's home channel."""
-    home = {"chat": source.chat, "name": source.chat_name, "thread": source.thread, "account": source.account}
-    return (HOMES, source.platform), orjson.dumps(home).decode()

@@ -20,7 +20,7 @@ from shared.errors import RateLimited, Unavailable
 from shared.ids import fresh_id
 from shared.owner import owner_of
 from shared.session_key import SessionKey
-from shared.store.memory import TRIES, Due, Memory, Standing
+from shared.store.memory import TRIES, Due, Memory, MemoryStanding
 from shared.store.usage import Whose
 from workers.side.questions import ask_aside
 
@@ -79,7 +79,7 @@ async def _look_back(session_id: str, key: SessionKey, parts: TurnParts) -> None
 
 
 async def _failed(
-    memory: Memory, session_id: str, standing: Standing, turn_id: str, attempt: int, error: Exception
+    memory: Memory, session_id: str, standing: MemoryStanding, turn_id: str, attempt: int, error: Exception
 ) -> None:
     if attempt >= TRIES:
         await _close(memory, session_id, standing, "given_up")
@@ -89,6 +89,6 @@ async def _failed(
     await memory.failed(session_id, turn_id, now_ms() + int(wait.total_seconds() * 1000))
 
 
-async def _close(memory: Memory, session_id: str, standing: Standing, state: str) -> None:
+async def _close(memory: Memory, session_id: str, standing: MemoryStanding, state: str) -> None:
     metrics.FLUSHES.labels(state).inc()
     await memory.close(session_id, standing, state, standing.message_count)

@@ -10,7 +10,7 @@ from shared.errors import PipelineError
 from shared.messages import Entry
 from shared.pipeline import Pipeline
 from shared.store.usage import Whose
-from workers.agents.contract import Answer, Asks
+from workers.agents.capabilities import Answer, Asks
 from workers.side.budget import Budgets, day_at
 
 

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from shared import log
 from shared.background import end_tasks
 from shared.context.marks import is_user
+from shared.context.title import LENGTH, first_words
 from shared.messages import Entry, Inbound, Session
 from shared.pipeline import Pipeline
 from shared.store.usage import Whose
-from workers.agents.contract import Asks
+from workers.agents.capabilities import Asks
 from workers.side.budget import Budgets
 from workers.side.questions import ask_aside
 
@@ -24,7 +25,6 @@ AT_ONCE = 4  # questions: the model is the turns' first
 MOST = 100  # titles under way: where more are wanted, the first words serve, and no question waits
 BEGINNING = 20  # rows: beyond them, somebody has said something, and the window need not be looked at
 PATIENCE_SECONDS = 60.0
-WORDS, LENGTH = 8, 60
 SHOWN = 2000  # characters of each row that the model gets
 PROMPT = (
     "Give this conversation a title of at most six words, in its own language. Answer with the title and nothing else."
@@ -38,6 +38,8 @@ _LABEL = re.compile(r"^(?:title|titel|titre|título|标题)\s*[:：]\s*", re.IGN
 
 
 class Titling:
+    """Gives sessions titles beside their turns: no turn waits for one, and a question that fails costs nothing else."""
+
     def __init__(self, pipe: Pipeline, asks: Asks | None, budgets: Budgets | None = None) -> None:
         self._pipe = pipe
         self._budgets = budgets
@@ -95,11 +97,3 @@ def cleaned(text: str) -> str:
     line = _LABEL.sub("", lines[0]).strip(_AROUND) if lines else ""
     line = "".join(char for char in line if char.isprintable())
     return line if len(line) <= LENGTH else line[: LENGTH - 1].rstrip() + "…"
-
-
-def first_words(text: str) -> str:
-    words = "".join(char if char.isprintable() else " " for char in text[:500]).split()
-    line = " ".join(words[:WORDS])
-    if len(line) > LENGTH:
-        return line[: LENGTH - 1].rstrip() + "…"
-    return line + "…" if len(words) > WORDS else line

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 from shared.clock import now_ms
 from shared.lane import Lease
 from shared.stages import stage
 from workers.turn.attempt import HeldKey
-from workers.turn.outcome import Done, Retry
+from workers.turn.outcome import Kept, Retry
+from workers.turn.parts import TurnParts
 
 
-async def acknowledge(held: HeldKey, done: Done) -> HeldKey:
+async def acknowledge(held: HeldKey, done: Kept) -> HeldKey:
     """Tell delivery of the replies and take the next mail, in one round trip. After TURNS_PER_LEASE turns the key is handed
     over, so that no key starves others. If Redis is away or the worker dies, the housekeeper does both later."""
-    lease, pipe, committed, turns = held.lease, held.parts.pipe, done.committed, held.turns + 1
+    committed, turns = done.committed, held.turns + 1
+    await publish_and_acknowledge(held.lease, held.parts, committed.by_destination, done.seqs, turns)
+    session = None if committed.changed else committed.session
+    return HeldKey(held.lease, held.parts, held.lock, now_ms(), session, turns)
+
+
+async def publish_and_acknowledge(
+    lease: Lease, parts: TurnParts, replies: Mapping[str, Sequence[int]], seqs: Sequence[int], turns: int
+) -> None:
+    """The same for outbox rows by destination; `turns` have ended under this lease."""
     with stage("acknowledge"):
-        publish = held.parts.publisher.publish
-        puts = [put for place, rows in committed.by_destination.items() for put in publish(place, rows)]
+        puts = [put for place, rows in replies.items() for put in parts.publisher.publish(place, rows)]
         try:
-            await lease.acknowledge(done.seqs, limit=1, hand_over=turns >= pipe.settings.turns_per_lease)
+            await lease.acknowledge(seqs, limit=1, hand_over=turns >= parts.pipe.settings.turns_per_lease)
         finally:
             if not all(put.done() for put in puts):  # the destination may live on another Redis server
                 await asyncio.wait(puts)
             for error in [error for put in puts if (error := put.exception()) is not None]:
                 raise error
-    session = None if committed.changed else committed.session
-    return HeldKey(lease, held.parts, held.lock, now_ms(), session, turns)
 
 
 async def give_back(lease: Lease, retry: Retry) -> None:

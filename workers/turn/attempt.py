@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from shared.agent.turn import Said
 from shared.ids import fresh_id
 from shared.lane import Lease
 from shared.lane.session_lock import SessionLock
 from shared.messages import Entry, Inbound, Mail, Session
 from shared.owner import owner_of
 from shared.session_key import SessionKey
-from shared.store.change import Proof
+from shared.store.change import Also, Proof
+from shared.store.runs import run_of
 from shared.value import value
 from workers.commands import Again
 from workers.turn.parts import TurnParts
+from workers.turn.steps import RunLog
 
 
 @value
@@ -28,6 +33,16 @@ class HeldKey:
     def unloaded(self) -> HeldKey:
         """The same key, whose session must be loaded before the next turn."""
         return HeldKey(self.lease, self.parts, self.lock, self.claimed_at, None, self.turns)
+
+
+@value
+class TakenUp:
+    """A run that waited for a person, and goes on with this mail."""
+
+    run_id: str
+    answers: Mapping[str, Said]  # by Ask.id
+    ends_as: str  # how its questions end: answered or expired
+    kept: Also  # keeps the answer, if the run asks further questions
 
 
 @value
@@ -48,11 +63,26 @@ class Attempt:
     seed: tuple[Entry, ...] = ()  # rows that a new session begins with
     again: Again | None = None  # /retry: the history to run on, and what the commit takes back
     closing_notices: tuple[str, ...] = ()  # what the chat is told after the answer
+    may_have_run: bool = False  # an attempt before this one may have called tools
+    taken_up: TakenUp | None = None  # the run that the mail's answer takes up
+    steps: RunLog | None = None  # what this attempt and those before it have done; None: not looked for yet
 
     @property
     def key(self) -> str:
-        """The key of the lease: a session key, or the one that control messages are numbered by."""
+        """The session key that the mail came to."""
         return self.lease.key
+
+    @property
+    def run_id(self) -> str:
+        """Names the work on this mail: the same on every attempt."""
+        return self.taken_up.run_id if self.taken_up is not None else run_of(self.mail.inbound.id)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether there may be steps that end with the mail."""
+        if self.taken_up is not None:
+            return True
+        return self.may_have_run if self.steps is None else self.steps.is_open
 
     def proof(self) -> Proof:
         """The record of a turn that is to be committed, with a turn id that nobody else has."""
@@ -60,4 +90,5 @@ class Attempt:
 
     def owner(self) -> str | None:
         """Whose conversation it is, which is also who pays for it."""
-        return self.session.owner or owner_of(SessionKey.parse(self.key), self.inbound.source)
+        known = self.session.owner or self.inbound.owner
+        return known or owner_of(SessionKey.parse(self.key), self.inbound.source)

@@ -6,79 +6,162 @@ Only the commit decides: its compare-and-set succeeds once, and whoever loses le
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from shared import log, metrics
 from shared.agent.turn import Result
 from shared.clock import now_ms
 from shared.context import marks
 from shared.errors import AlreadyDone, Superseded, Unavailable
-from shared.messages import Entry, Reply, State
+from shared.lane import Lease
+from shared.messages import Entry, Kind, Reply, State
 from shared.session_key import SessionKey
 from shared.stages import stage
+from shared.store.asks import end_asks, park
 from shared.store.change import ANSWERED, NO_CHANGE, Change, Commit, Committed, Ending, Proof
+from shared.store.drafts import draft_id
+from shared.store.runs import end_run
+from shared.store.stateless import to_be_forgotten
 from shared.store.usage import Whose, has_usage, turns_usage
-from workers.commands import Answer
+from workers.commands import CommandAnswer
 from workers.delivery.parts import in_parts
 from workers.side.budget import day_at
 from workers.turn.attempt import Attempt
 from workers.turn.lifetime import without_reset_facts
-from workers.turn.outcome import Conclusion, Done
+from workers.turn.outcome import Conclusion, Kept
+from workers.turn.question import question_text, waiting_runs
 
 if TYPE_CHECKING:
-    from workers.turn.prepare import Prepared
+    from workers.turn.run import Prepared
 
+Written = TypeVar("Written")
 NOTICE = "Sorry, I could not process your last message. It has been set aside for a person to look at."
+NOT_RUN = "A scheduled run failed. It has been set aside for a person to look at."
 RETRY_SECONDS = 0.5  # between tries to commit while the database is away
 COUNTED_AS = {State.SUPERSEDED: "stopped", State.REJECTED: "rejected", State.DEAD: "dead"}
 
 
 def conclude(prepared: Prepared, result: Result) -> Conclusion:
-    """The agent has answered: its rows and replies, what they cost, and a title where one costs nothing."""
-    attempt, entries, titles = prepared.attempt, result.entries, prepared.attempt.parts.titles
+    """The agent has answered: its rows and replies, what they cost, and a title where one costs nothing. Or it asks."""
+    if result.asks:
+        return _parked(prepared, result)
+    attempt = prepared.attempt
+    titles = attempt.parts.titles if not attempt.inbound.is_stateless else None
+    entries = attempt.steps.marked(result.entries) if attempt.steps is not None else result.entries
     session, said = attempt.session, marks.user_row(attempt.inbound)
     change = attempt.again.change if attempt.again is not None else NO_CHANGE
     if prepared.facts:
         change = replace(change, facts={**change.facts, **prepared.facts})
-    if has_usage(entries):
-        day = day_at(now_ms(), attempt.parts.pipe.settings)
-        change = replace(change, also=(*change.also, *turns_usage(entries, _whose(attempt), day)))
+    change = with_usage(attempt, result, change)
     if titles is not None and session.version == 0 and (title := titles.with_commit(session, attempt.inbound)):
         change = replace(change, title=title)
     afterwards = None
     if titles is not None and attempt.again is None and change.title is None:
         last = next((entry for entry in reversed(entries) if entry.role == "assistant"), None)
         afterwards = partial(titles.after, session, partial(_whose, attempt), said, last)
-    replies = (*map(Reply, prepared.opening_notices), *result.replies, *map(Reply, attempt.closing_notices))
-    change = without_reset_facts(session, change)
+    answer = result.replies
+    if prepared.preview is not None and (prepared.preview.has_draft or attempt.number > 1):
+        answer = _in_place_of_the_draft(attempt, answer)
+    replies = (*map(Reply, prepared.opening_notices), *answer, *map(Reply, attempt.closing_notices))
+    change = _with_run_ended(attempt, without_reset_facts(session, change))
     written = _commit_of(attempt, prepared.proof, ANSWERED, (said, *entries), replies, change)
     return Conclusion(attempt, written, "answered", afterwards=afterwards)
 
 
-def command_done(attempt: Attempt, answer: Answer) -> Conclusion:
+def _parked(prepared: Prepared, result: Result) -> Conclusion:
+    """The agent asks somebody: the mail is answered by the question, and the run waits with its steps. What its rows cost
+    is counted when they are committed."""
+    attempt = prepared.attempt
+    change = attempt.again.change if attempt.again is not None else NO_CHANGE
+    facts = {**change.facts, **prepared.facts, **waiting_runs(attempt.session, attempt.run_id, waits=True)}
+    parked = park(attempt.run_id, attempt.mail.inbound.id, attempt.mail.inbound.source, result.asks)
+    if attempt.taken_up is not None:
+        parked = (attempt.taken_up.kept, *parked)
+    change = with_usage(attempt, result, replace(change, facts=facts, also=(*change.also, *parked)))
+    question = question_text(result.asks)
+    entries = (marks.user_row(attempt.inbound), Entry("assistant", question))
+    answer: tuple[Reply, ...] = (*result.replies, Reply(question))
+    if prepared.preview is not None and (prepared.preview.has_draft or attempt.number > 1):
+        answer = _in_place_of_the_draft(attempt, answer)
+    replies = (*map(Reply, prepared.opening_notices), *answer)
+    change = without_reset_facts(attempt.session, change)
+    return Conclusion(attempt, _commit_of(attempt, prepared.proof, ANSWERED, entries, replies, change), "answered")
+
+
+def _with_run_ended(attempt: Attempt, change: Change) -> Change:
+    """The change of a commit after which nothing of the mail's run is left."""
+    if not attempt.has_run:
+        return change
+    also = (*change.also, *end_run(attempt.run_id))
+    if (taken_up := attempt.taken_up) is None:
+        return replace(change, also=also)
+    facts = {**change.facts, **waiting_runs(attempt.session, attempt.run_id, waits=False)}
+    return replace(change, facts=facts, also=(*also, *end_asks(attempt.run_id, taken_up.ends_as)))
+
+
+def command_done(attempt: Attempt, answer: CommandAnswer) -> Conclusion:
     """A command is done: what it says, and what it changes."""
     said = marks.command_row(marks.user_row(attempt.mail.inbound))
     entries = (said, marks.command_row(Entry("assistant", answer.text)))
-    written = _commit_of(attempt, attempt.proof(), ANSWERED, entries, (Reply(answer.text),), answer.change)
+    change = _with_run_ended(attempt, answer.change)
+    written = _commit_of(attempt, attempt.proof(), ANSWERED, entries, (Reply(answer.text),), change)
     return Conclusion(attempt, written, "command")
 
 
-def end_mail(attempt: Attempt, ending: Ending, notice: str = "", entries: Sequence[Entry] = ()) -> Conclusion:
+def announce(attempt: Attempt) -> Conclusion:
+    """Say to the chat what the mail says, and keep it in the transcript as ours, so that the user can answer it."""
+    said = attempt.mail.inbound
+    entry = Entry("assistant", said.text, data={marks.PROACTIVE: True, marks.AT: said.received_at})
+    written = _commit_of(attempt, attempt.proof(), ANSWERED, (entry,), (Reply(said.text),), NO_CHANGE)
+    return Conclusion(attempt, written, "announced")
+
+
+def with_usage(attempt: Attempt, result: Result, change: Change) -> Change:
+    """The change with what an agent has used. Requests without a row come first: the last prompt is a row's, if any is."""
+    spent = tuple([Entry("assistant", "", data={marks.USAGE: usage}) for usage in result.spent])
+    if not has_usage(rows := (*spent, *result.entries)):
+        return change
+    day = day_at(now_ms(), attempt.parts.pipe.settings)
+    return replace(change, also=(*change.also, *turns_usage(rows, _whose(attempt), day)))
+
+
+def _in_place_of_the_draft(attempt: Attempt, replies: Sequence[Reply]) -> tuple[Reply, ...]:
+    """The replies, of which the first that is a text for this chat takes the draft's place, if one is found then."""
+    for n, reply in enumerate(replies):
+        if reply.text.strip() and reply.to is None and reply.edits is None:
+            draft = replace(reply, draft=draft_id(attempt.mail.inbound.id))
+            return (*replies[:n], draft, *replies[n + 1 :])
+    return tuple(replies)
+
+
+def end_mail(
+    attempt: Attempt,
+    ending: Ending,
+    replies: Sequence[Reply] = (),
+    entries: Sequence[Entry] = (),
+    change: Change = NO_CHANGE,
+) -> Conclusion:
     """End the mail without an answer: with this state, these rows, and what the chat is told, if anything."""
-    replies = (Reply(notice),) if notice else ()
-    written = _commit_of(attempt, attempt.proof(), ending, entries, replies, NO_CHANGE)
+    if attempt.number and attempt.parts.previews is not None:
+        replies = _in_place_of_the_draft(attempt, replies)
+    written = _commit_of(attempt, attempt.proof(), ending, entries, replies, _with_run_ended(attempt, change))
     return Conclusion(attempt, written, COUNTED_AS[ending.state])
 
 
 def bury(attempt: Attempt, reason: str, detail: str, notice: str = NOTICE) -> Conclusion:
-    """Make the message a dead letter and tell the chat, once: both by the one commit."""
-    return end_mail(attempt, Ending(State.DEAD, reason, detail), notice)
+    """Make the message a dead letter and tell the chat, once: both by the one commit. Of a text that was ours to say, there is
+    nothing to tell."""
+    if attempt.inbound.kind is Kind.ANNOUNCEMENT:
+        return end_mail(attempt, Ending(State.DEAD, reason, detail))
+    if attempt.inbound.kind is Kind.FIRE:
+        notice = NOT_RUN
+    return end_mail(attempt, Ending(State.DEAD, reason, detail), (Reply(notice),))
 
 
-async def commit(conclusion: Conclusion) -> Done:
+async def commit(conclusion: Conclusion) -> Kept:
     """End the mail, once: Superseded or AlreadyDone if another did, and then nothing of this is written.
 
     Waits for a database that is away for as long as the key is ours: the agent's work is not thrown away.
@@ -93,7 +176,7 @@ async def commit(conclusion: Conclusion) -> Done:
         conclusion = conclusion.otherwise()
         committed = await _keep(conclusion)
     _report(conclusion)
-    return Done(tuple([mail.seq for mail in conclusion.commit.mail]), committed)
+    return Kept(tuple([mail.seq for mail in conclusion.commit.mail]), committed)
 
 
 async def commit_change(attempt: Attempt, change: Change, state: State) -> None:
@@ -105,11 +188,16 @@ async def commit_change(attempt: Attempt, change: Change, state: State) -> None:
 
 
 async def _keep(conclusion: Conclusion) -> Committed:
-    lease, store = conclusion.attempt.lease, conclusion.attempt.parts.pipe.store
+    store = conclusion.attempt.parts.pipe.store
+    return await keep(conclusion.attempt.lease, lambda: store.commit(conclusion.commit))
+
+
+async def keep(lease: Lease, write: Callable[[], Awaitable[Written]]) -> Written:
+    """Write a commit, however long the database is away, while the key is ours."""
     with stage("commit"):
         while True:
             try:
-                return await store.commit(conclusion.commit)
+                return await write()
             except Unavailable as error:
                 if lease.lost:
                     raise
@@ -146,6 +234,8 @@ def _commit_of(
     change: Change,
 ) -> Commit:
     mail, entries = (attempt.mail, *attempt.album), (*attempt.seed, *entries)
+    if attempt.mail.inbound.is_stateless:
+        entries, change = (), to_be_forgotten(attempt.mail.inbound.id, change)
     parts = in_parts(attempt.mail.inbound.source.platform, replies)
     return Commit(attempt.session, attempt.key, proof, mail, entries, parts, ending, change)
 

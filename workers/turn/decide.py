@@ -9,19 +9,20 @@ from shared import log
 from shared.clock import now_ms
 from shared.codec import storable
 from shared.errors import AlreadyDone, Superseded, Unavailable
-from shared.lane_key import CONTROL, conversation_of
-from shared.messages import State
+from shared.messages import Kind, Reply, State
 from shared.stages import correlate
 from shared.store.change import Ending
 from workers import commands
 from workers.turn.album import as_one, rest_of_album
+from workers.turn.asking import hear_answer
 from workers.turn.attempt import Attempt, HeldKey
-from workers.turn.conclude import bury, command_done, commit_change, end_mail
+from workers.turn.conclude import announce, bury, command_done, commit_change, end_mail
+from workers.turn.counting import GivenUp, begin_attempt
+from workers.turn.editing import taken_back
 from workers.turn.lifetime import reset
-from workers.turn.open import Opened, load_session
-from workers.turn.outcome import LOST, REOPEN, Conclusion, Lost, Reopen
-
-CRASH_FACTOR = 4  # give up after 4 × MAX_ATTEMPTS attempts whose worker died
+from workers.turn.open import Opened
+from workers.turn.outcome import REOPEN, Conclusion, Lost, Reopen
+from workers.turn.question import ASKING, expired_ask
 
 
 async def begin(held: HeldKey, opened: Opened) -> Attempt | Conclusion | Lost:
@@ -31,20 +32,22 @@ async def begin(held: HeldKey, opened: Opened) -> Attempt | Conclusion | Lost:
     correlate(mail.inbound.id)
     if opened.unreadable is not None:
         return bury(_attempt(held, opened, 0), "malformed", opened.unreadable)
-    if opened.restore_payload is not None:
-        # Redis counts attempts for the mailbox's first entry only, so put the missing message back first.
-        await lease.lane.put(lease.key, mail.seq, opened.restore_payload)
-    begun, failed = lease.attempts_before(mail.seq)
-    before = max(begun, opened.attempts)
-    if before >= held.parts.pipe.settings.max_attempts * CRASH_FACTOR:
-        return bury(_attempt(held, opened, before), "crashed", f"{before} attempts came to no end")
-    if not await lease.begin(mail.seq):
-        lease.lose()
-        return LOST
-    if lease.drop_until_ms and mail.inbound.received_at <= lease.drop_until_ms:
+    max_attempts = held.parts.pipe.settings.max_attempts
+    begun = await begin_attempt(
+        lease,
+        mail.seq,
+        journaled=opened.attempts,
+        restore_payload=opened.restore_payload,
+        max_attempts=max_attempts,
+    )
+    if isinstance(begun, Lost):
+        return begun
+    if isinstance(begun, GivenUp):
+        return bury(_attempt(held, opened, begun.attempts), "crashed", f"{begun.attempts} attempts came to no end")
+    is_message = mail.inbound.kind is Kind.MESSAGE  # /stop drops what its chat said, and nothing that is ours to say
+    if is_message and lease.drop_until_ms and mail.inbound.received_at <= lease.drop_until_ms:
         return end_mail(_attempt(held, opened, 0), Ending(State.SUPERSEDED, "stopped"))
-    # An attempt whose end nobody saw may have killed its worker: run this one in a process of its own.
-    return _attempt(held, opened, before + 1, isolated=begun > failed)
+    return _attempt(held, opened, begun.number, isolated=begun.isolated)
 
 
 def _attempt(held: HeldKey, opened: Opened, number: int, *, isolated: bool = False) -> Attempt:
@@ -59,6 +62,7 @@ def _attempt(held: HeldKey, opened: Opened, number: int, *, isolated: bool = Fal
         now_ms(),
         isolated,
         opened.outage_ms,
+        may_have_run=opened.may_have_run,
     )
 
 
@@ -67,29 +71,44 @@ async def decide(attempt: Attempt) -> Attempt | Conclusion | Reopen:
 
     A session that was over is ended here by a commit of its own, and the mail is opened again in the next one.
     """
-    lifetime, inbound, is_control = attempt.parts.lifetime, attempt.inbound, attempt.lease.lane.name == CONTROL
-    if not is_control:
-        if (reason := lifetime.over(attempt.session, inbound)) is not None:
-            await commit_change(attempt, reset(attempt.session, reason), State.EXPIRED)
-            log.get().info("session ended", key=attempt.key, session=attempt.session.id, reason=reason)
-            return REOPEN
-        if seed := await lifetime.seed(attempt.session, attempt.key, inbound.source):
-            attempt = replace(attempt, seed=seed)
+    lifetime, inbound = attempt.parts.lifetime, attempt.inbound
+    if (reason := lifetime.over(attempt.session, inbound)) is not None:
+        await commit_change(attempt, reset(attempt.session, reason), State.EXPIRED)
+        log.get().info("session ended", key=attempt.key, session=attempt.session.id, reason=reason)
+        return REOPEN
+    if seed := await lifetime.seed(attempt.session, attempt.key, inbound.source):
+        attempt = replace(attempt, seed=seed)
+    if inbound.kind is Kind.ANNOUNCEMENT:
+        return announce(attempt)
     if inbound.album is not None:
         album = await rest_of_album(attempt.lease, attempt.mail, attempt.parts.pipe.store.journal)
         attempt = replace(attempt, album=album, inbound=as_one(inbound, album))
-    if (command := commands.parse(inbound.text)) is not None:
-        done = await _obey(attempt, *command)
-        if isinstance(done, Conclusion):
-            return done
-        attempt = done
-    elif is_control:  # no agent runs under a control key, whoever put this into its mailbox
-        return bury(attempt, "malformed", "no control message")
+    step = await _heard(attempt)
+    if isinstance(step, Conclusion):
+        return step
+    attempt = step
     if attempt.session.owner is None:  # the turn and its commit both ask for it: find it out once
         attempt = replace(attempt, session=replace(attempt.session, owner=attempt.owner()))
     budgets = attempt.parts.budgets
     if budgets is not None and (refusal := await budgets.refusal(attempt.owner())) is not None:
-        return end_mail(attempt, Ending(State.REJECTED, "budget"), notice=refusal)
+        return end_mail(attempt, Ending(State.REJECTED, "budget"), (Reply(refusal),))
+    return attempt
+
+
+async def _heard(attempt: Attempt) -> Attempt | Conclusion:
+    """Carry out a command, take back what a front end changed, or take up the run whose question the mail answers. Anything
+    else is for the agent."""
+    inbound = attempt.inbound
+    if expired_ask(inbound) is not None:
+        return await hear_answer(attempt, None) or attempt
+    if inbound.kind is Kind.FIRE:  # nobody said its words: they command nothing and answer no question
+        return attempt
+    if not inbound.is_stateless and (command := commands.parse(inbound.text)) is not None:
+        return await _obey(attempt, *command)
+    if inbound.terms is not None and (again := await taken_back(attempt)) is not None:
+        return replace(attempt, again=again)
+    if ASKING in attempt.session.facts:
+        return await hear_answer(attempt, None) or attempt
     return attempt
 
 
@@ -98,11 +117,9 @@ async def _obey(attempt: Attempt, name: str, args: str) -> Attempt | Conclusion:
 
     One that fails is answered at once: a second attempt would end the same way, and keep the messages behind it waiting.
     """
-    parts, session, key = attempt.parts, attempt.session, conversation_of(attempt.key)
+    parts, session, key = attempt.parts, attempt.session, attempt.key
     try:
-        if key != attempt.key:  # a control message is about the conversation, and only numbered apart from it
-            session = await load_session(key, parts.pipe.store)
-        call = commands.Call(
+        call = commands.CommandCall(
             name, storable(args), attempt.mail.inbound, key, session, parts.pipe, parts.side_model, parts.budgets
         )
         done = await commands.run(call)
@@ -110,12 +127,15 @@ async def _obey(attempt: Attempt, name: str, args: str) -> Attempt | Conclusion:
         raise
     except Exception:
         return _sorry(attempt, name)
-    if isinstance(done, commands.Answer):
+    if isinstance(done, commands.GivenAnswer):
+        return await hear_answer(attempt, done) or attempt
+    if isinstance(done, commands.CommandAnswer):
         return replace(command_done(attempt, done), otherwise=partial(_sorry, attempt, name))
-    return replace(attempt, inbound=replace(attempt.inbound, text=done.text), again=done)
+    said = replace(attempt.inbound, text=done.text, media=done.media or attempt.inbound.media)
+    return replace(attempt, inbound=said, again=done)
 
 
 def _sorry(attempt: Attempt, name: str) -> Conclusion:
     """To be called where an error was caught."""
     log.get().exception("command failed", key=attempt.key, command=name)
-    return command_done(attempt, commands.Answer(f"Sorry, /{name} did not work. Nothing was changed."))
+    return command_done(attempt, commands.sorry(name))

@@ -9,16 +9,18 @@ import asyncio
 from datetime import timedelta
 
 from shared import log, metrics
+from shared.agent.turn import Result
 from shared.clock import now_ms
 from shared.context import marks
-from shared.errors import AlreadyDone, Crashed, Outage, Permanent, Stopped, Superseded, Unavailable
+from shared.errors import AlreadyDone, Crashed, Outage, Permanent, Stopped, Superseded, TooNew, Unavailable
+from shared.lane import Lease
 from shared.messages import Entry, State
 from shared.settings import Settings
-from shared.store.change import Ending
+from shared.store.change import NO_CHANGE, Ending
 from workers.turn.attempt import Attempt, HeldKey
-from workers.turn.conclude import NOTICE, bury, commit, end_mail
-from workers.turn.open import open_barely
-from workers.turn.outcome import REOPEN, Ended, Outcome, Retry
+from workers.turn.conclude import NOTICE, bury, commit, end_mail, with_usage
+from workers.turn.open import leave_to_newer, open_barely
+from workers.turn.outcome import REOPEN, AlreadyEnded, Conclusion, Outcome, Retry
 
 REASON_OF = {Permanent: "refused", TimeoutError: "timeout", Crashed: "crashed"}  # any other error: "error"
 STOPPED = (
@@ -36,8 +38,7 @@ async def failed(attempt: Attempt, error: Exception) -> Outcome:
         case Superseded() | AlreadyDone() | Unavailable():
             raise error
         case Stopped():  # /stop has its own answer: nothing more is said
-            said = (marks.user_row(attempt.inbound), Entry("assistant", STOPPED)) if attempt.again is None else ()
-            return await commit(end_mail(attempt, Ending(State.SUPERSEDED, "stopped"), entries=said))
+            return await commit(_stopped(attempt, error.kept or Result()))
         case Outage():
             return await _wait_for_provider(attempt, error)
     reason = next((reason for kind, reason in REASON_OF.items() if isinstance(error, kind)), "error")
@@ -53,6 +54,15 @@ async def failed(attempt: Attempt, error: Exception) -> Outcome:
     # After a crash nothing outside needs time to recover.
     after = backoff(settings, 1) / 2 if isinstance(error, Crashed) else backoff(settings, attempt.number)
     return Retry(after, spent=True)
+
+
+def _stopped(attempt: Attempt, kept: Result) -> Conclusion:
+    """End the mail as stopped. What the agent had finished stays in the conversation, and what it used is counted."""
+    change = with_usage(attempt, kept, NO_CHANGE)
+    entries = attempt.steps.marked(kept.entries) if attempt.steps is not None else kept.entries
+    rows = (marks.user_row(attempt.inbound), *entries, Entry("assistant", STOPPED))
+    ending = Ending(State.SUPERSEDED, "stopped")
+    return end_mail(attempt, ending, kept.replies, rows if attempt.again is None else (), change)
 
 
 async def not_begun(held: HeldKey, error: Exception) -> Outcome:
@@ -75,22 +85,26 @@ async def not_begun(held: HeldKey, error: Exception) -> Outcome:
     retry = Retry(backoff(settings, number), spent=True)
     if number < settings.max_attempts:
         return retry
-    opened = await open_barely(lease.key, waiting, held.parts.pipe.store)
-    if isinstance(opened, Ended):
+    try:
+        opened = await open_barely(lease.key, waiting, held.parts.pipe.store)
+    except TooNew as newer:
+        return leave_to_newer(lease, newer)
+    if isinstance(opened, AlreadyEnded):
         return opened
     if opened.restore_payload is not None:  # the attempts were counted for the mail behind it: it gets its own
         await lease.lane.put(lease.key, opened.mail.seq, opened.restore_payload)
         return retry
     mail, now = opened.mail, now_ms()
-    attempt = Attempt(lease, held.parts, opened.session, mail, mail.inbound, number, held.claimed_at, now)
+    attempt = Attempt(
+        lease, held.parts, opened.session, mail, mail.inbound, number, held.claimed_at, now, may_have_run=True
+    )
     return await commit(bury(attempt, "error", f"{type(error).__name__}: {error}"[:DETAIL_CHARACTERS]))
 
 
-async def cancelled(attempt: Attempt) -> None:
-    """Give the key back when the attempt is cancelled: by an operator, which counts, or because the worker ends."""
-    lease = attempt.lease
+async def let_go(lease: Lease, settings: Settings, number: int) -> None:
+    """Give the key back when attempt `number` is cancelled: by an operator, which counts, or because the worker ends."""
     if not lease.lost:
-        after = backoff(attempt.parts.pipe.settings, attempt.number) if lease.killed_by_operator else timedelta(0)
+        after = backoff(settings, number) if lease.killed_by_operator else timedelta(0)
         await asyncio.shield(lease.release(delay=after, spent=lease.killed_by_operator))
 
 
@@ -113,7 +127,8 @@ async def _wait_for_provider(attempt: Attempt, outage: Outage) -> Outcome:
     metrics.ENDED["failed"].inc()
     if attempt.mail.journaled:
         away_ms = int(away.total_seconds() * 1000)
-        await attempt.parts.pipe.store.journal.note_outage(attempt.mail.inbound.id, away_ms, "provider")
+        reason = f"provider: {outage.provider} {outage.status or ''}: {outage}"[:DETAIL_CHARACTERS]
+        await attempt.parts.pipe.store.journal.note_outage(attempt.mail.inbound.id, away_ms, reason)
     return Retry(after, spent=False, provider_away=True)
 
 

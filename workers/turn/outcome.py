@@ -25,7 +25,7 @@ class Conclusion:
 
 
 @value
-class Done:
+class Kept:
     """The commit is kept. The mail is to leave the mailbox, and delivery is to hear of the replies."""
 
     seqs: tuple[int, ...]
@@ -33,7 +33,7 @@ class Done:
 
 
 @value
-class Ended:
+class AlreadyEnded:
     """This mail had ended before, or was no message. It is only to leave the mailbox."""
 
     seqs: tuple[int, ...]
@@ -59,4 +59,4 @@ class Lost:
 
 
 REOPEN, LOST = Reopen(), Lost()
-Outcome = Done | Ended | Reopen | Retry | Lost
+Outcome = Kept | AlreadyEnded | Reopen | Retry | Lost

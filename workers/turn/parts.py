@@ -7,8 +7,13 @@ from dataclasses import dataclass, field
 
 from shared.pipeline import Pipeline
 from shared.session_key import MAIN, agent_of
-from workers.agents.contract import Agent, Asks, Missing
+from workers.agents.capabilities import Asks
+from workers.agents.contract import Agent, StartsFirst
+from workers.agents.missing import Missing
+from workers.delivery.preview import Previews
 from workers.delivery.publish import Publisher
+from workers.delivery.typing_indicator import TypingIndicator
+from workers.media.fetch import MediaFetcher
 from workers.side.budget import Budgets
 from workers.side.context import ContextBuilder
 from workers.side.titles import Titling
@@ -21,7 +26,7 @@ class TurnParts:
 
     pipe: Pipeline
     agent: Agent
-    isolated_agent: Agent  # the same agent, but each turn runs in a process of its own
+    isolated_agent: Agent | StartsFirst  # the same agent, but each turn runs in a process of its own
     worker: str  # the name that traces show
     side_model: Asks | None = None  # answers questions outside of turns; None: the agent has no model
     context: ContextBuilder | None = None  # tells the agent where it runs; None: the agent does not use that
@@ -29,6 +34,9 @@ class TurnParts:
     budgets: Budgets | None = None  # None: nothing limits what may be spent
     other_agents: Mapping[str, TurnParts] = field(default_factory=dict)  # by the name that their keys carry
     publisher: Publisher = None  # type: ignore[assignment]  # by default one that leaves every reply to its queue
+    previews: Previews | None = None  # None: answers are shown when they are finished
+    typing: TypingIndicator = field(default_factory=lambda: TypingIndicator({}))  # by default it shows nothing
+    media: MediaFetcher | None = None  # None: files stay what they are, references
     lifetime: Lifetime = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,37 +1,192 @@
-"""Step 7: the only place where an agent runs. Its deadline is the agent's own (`Punctual`, workers/agents/contract.py)."""
+"""Step 7: what an agent is told before it runs, and the only place where it runs. workers/agents/reading.py reads its events
+and keeps its deadline."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 
 from shared import metrics
-from shared.agent.turn import Result
-from shared.errors import Stopped
+from shared.agent.files import BlobFiles
+from shared.agent.steps import LoggedSteps
+from shared.agent.turn import Result, Speaker, Turn
+from shared.context import marks
+from shared.context.memory import SHOWN, owner
+from shared.context.shared_thread import NamedSender, is_shared
+from shared.errors import Stopped, Superseded
+from shared.messages import Inbound, Kind, Reply, State, Terms
+from shared.session_key import SessionKey
 from shared.stages import stage
-from workers.turn.prepare import Prepared
+from shared.store.change import Proof
+from shared.store.drafts import draft_id
+from shared.store.runs import Hold, RecordedStep
+from shared.store.secrets import SENDER_KEY
+from shared.value import value
+from workers.agents.reading import Reading
+from workers.delivery.preview import Preview
+from workers.side.compression import relieve
+from workers.side.context import MODEL
+from workers.turn.attempt import Attempt
+from workers.turn.conclude import commit_change
+from workers.turn.live_text import LiveText
+from workers.turn.open import load_session
+from workers.turn.parts import TurnParts
+from workers.turn.steps import RunLog
+
+NO_TERMS = Terms()
+
+SCHEDULED = (
+    "A schedule asks this, and nobody waits for the answer in this conversation: it goes to the schedule's targets. If there "
+    "is nothing worth telling, answer exactly [SILENT], and nobody is told."
+)
+
+
+@value
+class Prepared:
+    """The turn as the agent is to run it."""
+
+    attempt: Attempt
+    turn: Turn
+    proof: Proof  # with the turn's id
+    facts: Mapping[tuple[str, str], str] = field(default_factory=dict)  # to be remembered by the turn's commit
+    opening_notices: tuple[str, ...] = ()  # what the chat is told before the answer
+    preview: Preview | None = None  # shows the answer while it is written
+
+
+async def make_room(attempt: Attempt) -> Attempt:
+    """Put the older part of the history into a summary first, where the turn would not fit or comes after a long pause.
+
+    Room is made by a commit of its own, so an attempt that fails afterwards keeps it.
+    """
+    parts, session = attempt.parts, attempt.session
+    if parts.side_model is None or parts.context is None or attempt.again is not None:
+        return attempt
+    model = session.facts.get(MODEL, "")
+    relief = await relieve(parts.pipe, attempt.key, session, parts.side_model, parts.budgets, model)
+    if relief is None:
+        return attempt
+    await commit_change(attempt, relief.change, State.ANSWERED)
+    session = await load_session(attempt.key, parts.pipe.store)
+    return replace(attempt, session=session, closing_notices=(relief.note,) if relief.note else ())
+
+
+async def take_run_up(attempt: Attempt) -> Attempt:
+    """Find what earlier attempts have done, and from now on refuse what they would still do. Costs nothing where no
+    attempt has called a tool."""
+    lease, session, runs = attempt.lease, attempt.session, attempt.parts.pipe.store.runs
+    hold = Hold(attempt.run_id, lease.token, session.id, session.version, attempt.key, attempt.mail.inbound.id)
+    earlier: Sequence[RecordedStep] = ()
+    if attempt.has_run and (holder := await runs.holder(hold.run)) is not None:
+        # In this order: whoever takes the key from us after we looked finds the run as we saw it, or as we left it.
+        if not await lease.is_ours() or not await runs.take_up(hold, holder):
+            raise Superseded(attempt.key)
+        earlier = await runs.steps(hold.run)
+    return replace(attempt, steps=RunLog(hold, runs, lease, earlier))
+
+
+async def prepare(attempt: Attempt) -> Prepared:
+    """Write down for the agent everything that it may use in this turn. Nothing is committed here."""
+    parts, session, inbound, key = attempt.parts, attempt.session, attempt.inbound, attempt.key
+    history = attempt.again.history if attempt.again is not None else session.history
+    if attempt.seed and attempt.again is None:
+        history = (*attempt.seed, *history)
+    notes, notices = parts.lifetime.notices(session, inbound.source)
+    terms = inbound.terms or NO_TERMS
+    if terms.history is not None:
+        history = terms.history
+    if inbound.kind is Kind.FIRE:
+        notes, notices = (*notes, SCHEDULED), ()
+    proof, steps = attempt.proof(), attempt.steps
+    assert steps is not None
+    turn = Turn(
+        proof.turn_id,
+        key,
+        session.id,
+        history,
+        (replace(inbound, terms=None) if inbound.terms is not None else inbound,),
+        attempt.number,
+        instructions=terms.instructions,
+        notes=notes,
+        speaker=Speaker(attempt.owner() or ""),
+        run=attempt.run_id,
+        deadline=time.monotonic() + parts.pipe.settings.turn_timeout_seconds,
+        rows=steps.rows,
+        answers=attempt.taken_up.answers if attempt.taken_up is not None else {},
+        steps=LoggedSteps(steps),
+        files=BlobFiles(parts.pipe.blobs),
+    )
+    if inbound.source.chat_type != "dm":  # a DM has one speaker: the key need not be read to know that
+        turn = await _with_speaker(parts, turn, inbound)
+    if parts.side_model is not None and not inbound.is_stateless:
+        turn = replace(turn, memory=await _remembered(parts, key, inbound))
+    preview = parts.previews.of(attempt.mail, attempt.lease) if parts.previews is not None else None
+    if parts.context is None:
+        return Prepared(attempt, turn, proof, opening_notices=notices, preview=preview)
+    context = await parts.context.build(key, session, inbound)
+    turn = replace(turn, context=context.text, model=session.facts.get(MODEL, ""))
+    return Prepared(attempt, turn, proof, context.facts, notices, preview)
 
 
 async def run(prepared: Prepared) -> Result:
-    """Run the agent. Raises what the agent raises, and Stopped if the user asked for it meanwhile, in whatever process.
+    """Run the agent. Raises what `Reading.result` raises, Stopped if the user asked for it meanwhile, in whatever process.
 
     A crash leaves the mail and counts the attempt.
     """
-    attempt, task = prepared.attempt, asyncio.current_task()
+    attempt, turn, preview = prepared.attempt, prepared.turn, prepared.preview
     lease, parts = attempt.lease, attempt.parts
-    assert task is not None  # coroutines run in tasks
     if attempt.number > 1:
         metrics.REDELIVERED.inc()
-    agent = parts.isolated_agent if attempt.isolated else parts.agent
-    lease.turn_begins(attempt.mail.inbound.received_at, task.cancel)
+    agent, live = parts.isolated_agent if attempt.isolated else parts.agent, LiveText.of(attempt)
+    seen = live.take if live is not None else preview.heard if preview is not None else None
+    reading = Reading(agent, turn, seen)
+    showing = parts.typing.start(turn.mail[-1])
+    lease.turn_begins(attempt.mail.inbound.received_at, reading.stop)
     try:
         with stage("agent"):
-            result = await agent.run(prepared.turn)
-    except asyncio.CancelledError:
-        if lease.cut_short and not task.uncancel() and not lease.lost:  # /stop alone has cancelled the task
-            raise Stopped from None
+            result = await reading.result()
+        if live is not None:
+            await live.finish(result)
+        return result
+    except Stopped as stopped:
+        if lease.lost:  # another worker has the key, and ends the message
+            raise asyncio.CancelledError from None
+        if preview is not None:
+            await preview.end()
+        if preview is not None and preview.has_draft and stopped.kept is not None:
+            raise Stopped(_said_so_far(stopped.kept, attempt)) from None
         raise
     finally:
         lease.turn_ends()
-    if lease.cut_short:
-        task.uncancel()  # /stop came when the agent had its answer ready: the answer is kept
-    return result
+        if live is not None:
+            live.close()
+        if showing is not None:
+            showing.cancel()
+        if preview is not None:
+            await preview.end()
+
+
+def _said_so_far(kept: Result, attempt: Attempt) -> Result:
+    """What is kept of a stopped turn, with its last words in the place of the draft that showed some of them."""
+    last = kept.entries[-1] if kept.entries else None
+    if last is None or last.role != "assistant" or not last.text:
+        return kept
+    return replace(kept, replies=(Reply(last.text, draft=draft_id(attempt.mail.inbound.id)),))
+
+
+async def _with_speaker(parts: TurnParts, turn: Turn, inbound: Inbound) -> Turn:
+    """The turn with the name of who speaks, where several people share its conversation."""
+    if not is_shared(SessionKey.parse(turn.session_key)):
+        return turn
+    key, said = await parts.pipe.store.secrets.of(SENDER_KEY), marks.user_row(inbound).data
+    speaker = NamedSender.of(said.get(marks.SENDER), said.get(marks.SENDER_ID), key)
+    return replace(turn, sender_key=key, speaker=replace(turn.speaker, shown_as=str(speaker)))
+
+
+async def _remembered(parts: TurnParts, key: str, inbound: Inbound) -> tuple[str, ...]:
+    """The notes that are kept about this user, or about everybody here where a conversation is shared."""
+    if not parts.pipe.settings.memory.enabled:
+        return ()
+    whose = owner(SessionKey.parse(key), marks.user_row(inbound).data.get(marks.SENDER_ID))
+    return tuple(note.text for note in await parts.pipe.store.memory.of(whose, SHOWN))

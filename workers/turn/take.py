@@ -11,29 +11,28 @@ import asyncio
 from shared.clock import now_ms
 from shared.lane import Lease
 from shared.lane.session_lock import SessionLock
-from shared.lane_key import conversation_of
 from workers.turn.acknowledge import acknowledge, give_back
 from workers.turn.attempt import Attempt, HeldKey
 from workers.turn.conclude import commit, conclude
 from workers.turn.decide import begin, decide
-from workers.turn.fail import cancelled, failed, not_begun
+from workers.turn.fail import failed, let_go, not_begun
+from workers.turn.files import fetch_files
 from workers.turn.open import Opened, open_first
-from workers.turn.outcome import Conclusion, Done, Ended, Outcome, Reopen, Retry
+from workers.turn.outcome import AlreadyEnded, Conclusion, Kept, Outcome, Reopen, Retry
 from workers.turn.parts import TurnParts
-from workers.turn.prepare import make_room, prepare
-from workers.turn.run import run
+from workers.turn.run import make_room, prepare, run, take_run_up
 
 
 async def take_turns(lease: Lease, parts: TurnParts) -> Outcome:
     """Run a key's turns until it is idle, handed over, given back or another's. Twice for the same mail commits once."""
-    parts, heartbeat = parts.for_key(conversation_of(lease.key)), parts.pipe.settings.heartbeat
+    parts, heartbeat = parts.for_key(lease.key), parts.pipe.settings.heartbeat
     held = HeldKey(lease, parts, SessionLock(lease, parts.pipe.store.journal, heartbeat.total_seconds()), now_ms())
     try:
         while True:
             match outcome := await take_first(held):
-                case Done():
+                case Kept():
                     held = await acknowledge(held, outcome)
-                case Ended():
+                case AlreadyEnded():
                     await lease.acknowledge(outcome.seqs, limit=1)
                 case Reopen():
                     held = held.unloaded()
@@ -63,13 +62,14 @@ async def answer(attempt: Attempt) -> Outcome:
     try:
         step = await decide(attempt)
         if isinstance(step, Attempt):
-            attempt = step
+            attempt = await fetch_files(step)
             attempt = await make_room(attempt)
+            attempt = await take_run_up(attempt)
             prepared = await prepare(attempt)
             step = conclude(prepared, await run(prepared))
         return await commit(step) if isinstance(step, Conclusion) else step
     except asyncio.CancelledError:
-        await cancelled(attempt)
+        await let_go(attempt.lease, attempt.parts.pipe.settings, attempt.number)
         raise
     except Exception as error:
         return await failed(attempt, error)

@@ -1,1 +1,1 @@
-"""What the housekeeper does, one file for each duty."""
+"""The housekeeper, and its duties: one file each."""

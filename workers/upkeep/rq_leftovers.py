@@ -1,4 +1,4 @@
-"""What workers leave in RQ's part of a Redis: wakes that were popped and never started, registries, dead workers' names.
+"""What workers leave in RQ's part of a Redis: entries of registries, and the names of workers that died.
 
 RQ's own workers tidy up after themselves in their maintenance; ours leave it to the housekeeper. After PARTITIONS or the
 list of servers was changed, a server also holds queues that nobody serves there any more: their wakes are made anew.
@@ -7,56 +7,35 @@ list of servers was changed, a server also holds queues that nobody serves there
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 from shared import keys, log, metrics
-from shared.failpoints import reach
 from shared.lane import Lane
 from shared.lane.elsewhere import dissolve
 from shared.lane.rq_names import QUEUES, WORKERS, popped_key, queue_key, registry_keys, workers_of_queue
 from shared.pipeline import Pipeline
-from shared.redis_servers import Server
-
-AT_ONCE = 500
-STUCK_SECONDS = 1.0  # a popped wake starts within milliseconds; after this its worker is gone, or too slow
+from shared.redis_servers import RedisServer
+from workers.upkeep.housekeeping_duty import AT_ONCE
 
 
-class Tidying:
-    """Of one server."""
+class RqLeftovers:
+    """Tidies up RQ's part of one server. Mail and leases stay as they are; a key whose wake is removed gets a new one."""
 
-    def __init__(self, pipe: Pipeline, server: Server) -> None:
+    def __init__(self, pipe: Pipeline, server: RedisServer) -> None:
+        self.every_seconds = pipe.settings.sweep_seconds
         self._pipe = pipe
         self._server = server
-        self._popped: dict[tuple[str, bytes], float] = {}  # (queue, job id) -> first seen in its intermediate list
-        self._queues = {
-            keys.queue_name(lane.name, partition): lane
-            for lane in pipe.lanes
-            for partition in pipe.servers.partitions_of(server)
-        }
+        self._queues = served_queues(pipe, server)
 
     async def look(self) -> float:
         """Once around all queues."""
         for queue, lane in self._queues.items():
-            await self._requeue_stuck(lane, queue)
             await lane.abandon(self._server, queue, AT_ONCE)
         unserved = await self._unserved()
         for queue, lane in unserved.items():
             await self._end(lane, queue)
         await self._bury_workers([*self._queues, *unserved])
-        return float("inf")
-
-    async def _requeue_stuck(self, lane: Lane, queue: str) -> None:
-        now = time.monotonic()
-        ids = await self._server.asked(self._server.client.lrange(popped_key(queue), 0, -1))  # anybody's bytes
-        for gone in [seen for seen in self._popped if seen[0] == queue and seen[1] not in ids]:
-            del self._popped[gone]
-        stuck = [id for id in ids if now - self._popped.setdefault((queue, id), now) > STUCK_SECONDS]
-        if stuck:
-            reach("housekeep.before_requeue")
-            back = await lane.requeue(self._server, queue, stuck)
-            metrics.RECOVERED.labels(lane.name, "never_started").inc(back)
-            log.get().warning("wakes put back", queue=queue, count=back)
+        return self.every_seconds
 
     async def _unserved(self) -> dict[str, Lane]:
         """The queues of our lanes that this server knows and that belong elsewhere, or nowhere."""
@@ -90,3 +69,9 @@ class Tidying:
                 for queue in queues:
                     pipeline.srem(workers_of_queue(queue), worker)
         await server.asked(pipeline.execute())
+
+
+def served_queues(pipe: Pipeline, server: RedisServer) -> dict[str, Lane]:
+    """The queues that workers serve on a server, each with its lane."""
+    partitions = pipe.servers.partitions_of(server)
+    return {keys.queue_name(lane.name, partition): lane for lane in pipe.lanes for partition in partitions}

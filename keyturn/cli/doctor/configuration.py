@@ -10,6 +10,7 @@ from pathlib import Path
 from keyturn.cli.deployment import sqlite_file
 from keyturn.cli.doctor.exposure import check_exposure
 from keyturn.cli.doctor.finding import Finding, fail, ok, version_tuple, warn
+from keyturn.cli.doctor.platforms import check_platforms
 from shared.embedded import running
 from shared.errors import ConfigurationError
 from shared.settings import Settings
@@ -21,8 +22,7 @@ DISK_FAIL_BYTES, DISK_WARN_BYTES = 100 * 2**20, 2**30
 def check_configuration(settings: Settings) -> Iterator[Finding]:
     yield rq_version(version("rq"))
     yield _agent(settings)
-    for block in settings.blocks:
-        yield from block.findings()
+    yield from check_platforms(settings)
     yield from check_exposure(settings)
     places = {settings.data_dir}
     if (file := sqlite_file(settings)) is not None:
@@ -52,12 +52,12 @@ def _disk(place: Path) -> Finding:
 
 def _agent(settings: Settings) -> Finding:
     """The agent of the `up` that runs here, else the one that these settings name."""
-    from workers.agents.contract import resolve
+    from workers.agents.resolve import resolve
 
     here = running.find(settings.data_dir)
     if here is not None:
         settings = settings.model_copy(update={"agent": here.agent})
-    fix = "set KEYTURN_AGENT to echo, llm, local or module:object, with the module in this directory or installed"
+    fix = "set KEYTURN_AGENT to echo, llm, local, command, http or module:object, with the module in this directory or installed"
     try:
         resolve(settings.agent, settings)
     except ConfigurationError as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from shared.finding import Finding, Level, fail, ok, warn
+from shared.finding import Finding, Level, counted, fail, ok, warn
 
-__all__ = ["Finding", "Level", "fail", "ok", "redacted", "said", "version_tuple", "warn"]
+__all__ = ["Finding", "Level", "counted", "fail", "ok", "redacted", "said", "version_tuple", "warn"]
 
 
 def redacted(url: str) -> str:

@@ -9,14 +9,14 @@ from typing import Any
 
 import redis
 
-from keyturn.cli.doctor.finding import Finding, fail, ok, redacted, warn
+from keyturn.cli.doctor.finding import Finding, counted, fail, ok, redacted, warn
 from shared import keys
 from shared.errors import PipelineError
 from shared.lane.rq_names import WORKERS, WorkerField, queue_key
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.pipeline import open_pipeline
 from shared.reading.backlog import backlog
-from shared.redis_servers import Server, Servers
+from shared.redis_servers import RedisServer, Servers
 from shared.settings import Settings
 from shared.value import value
 
@@ -36,7 +36,7 @@ class Worker:
     silent_seconds: float
 
 
-async def check_processes(servers: Servers, server: Server) -> list[Finding]:
+async def check_processes(servers: Servers, server: RedisServer) -> list[Finding]:
     """What this server knows of those who should serve it."""
     place = redacted(server.url)
     try:
@@ -56,7 +56,7 @@ def worker_findings(place: str, workers: Sequence[Worker], depths: dict[str, int
     served = frozenset[str]().union(*(worker.queues for worker in alive))
     if foreign := sorted(_ours(served) - set(depths)):
         fix = "give every process the same KEYTURN_PARTITIONS and the same KEYTURN_REDIS_URL, in any order"
-        yield fail(name, f"serve queues that these settings do not have: {', '.join(foreign[:8])}", fix)
+        yield fail(name, f"they serve queues that these settings do not have: {', '.join(foreign[:8])}", fix)
     unserved = sorted(set(depths) - served)
     if not unserved:
         yield ok(name, f"{len(alive)} alive, every queue is served")
@@ -64,17 +64,18 @@ def worker_findings(place: str, workers: Sequence[Worker], depths: dict[str, int
         waiting = sum(depths[queue] for queue in unserved)
         who = "no worker is alive" if not alive else f"{len(alive)} alive, but nobody serves {', '.join(unserved[:8])}"
         fix = "start `keyturn work`, without --only or once for each lane"
-        yield (fail if waiting else warn)(name, f"{who}; {waiting} wakes are waiting there", fix)
+        yield (fail if waiting else warn)(name, f"{who}; {counted(waiting, 'wake is', 'wakes are')} waiting there", fix)
     if len(alive) < len(workers):
         fix = "nothing, if they were killed: RQ forgets them within minutes"
-        yield warn(name, f"{len(workers) - len(alive)} have been silent for {SILENT_SECONDS:.0f} s", fix)
+        silent = counted(len(workers) - len(alive), "worker has", "workers have")
+        yield warn(name, f"{silent} been silent for {SILENT_SECONDS:.0f} s", fix)
 
 
 def housekeeper_finding(place: str, overdue: int) -> Finding:
     """Nobody registers a housekeeper: what it leaves undone shows."""
     name = f"housekeeper {place}"
     if overdue:
-        detail = f"{overdue} keys have been due for more than {OVERDUE_SECONDS:.0f} s"
+        detail = f"{counted(overdue, 'key has', 'keys have')} been due for more than {OVERDUE_SECONDS:.0f} s"
         return fail(name, detail, "start `keyturn housekeep`; two are enough for any deployment")
     return ok(name, "nothing is overdue")
 
@@ -90,16 +91,20 @@ async def check_backlog(settings: Settings) -> Finding:
     except (PipelineError, redis.RedisError, OSError) as error:
         return fail("backlog", f"cannot be read: {type(error).__name__}", "see the checks above")
     if asleep:
-        return fail(
-            "backlog", f"{asleep} keys wait in the journal and Redis has lost them", "start `keyturn housekeep`"
+        lost = counted(
+            asleep, "key waits in the journal, and Redis has lost it", "keys wait in the journal, and Redis lost them"
         )
-    counts = f"{found.messages.count} messages and {found.replies.count} replies waiting"
+        return fail("backlog", lost, "start `keyturn housekeep`")
+    waiting = (
+        f"{counted(found.messages.count, 'message', 'messages')} and {counted(found.replies.count, 'reply', 'replies')}"
+    )
     if found.dead_letters:
-        return warn("backlog", f"{counts}, {found.dead_letters} dead letters open", "see `keyturn dead list`")
-    return ok("backlog", f"{counts}, no dead letters open")
+        letters = counted(found.dead_letters, "dead letter is", "dead letters are")
+        return warn("backlog", f"{waiting} waiting, {letters} open", "see `keyturn dead list`")
+    return ok("backlog", f"{waiting} waiting, no dead letter is open")
 
 
-async def _workers(server: Server) -> list[Worker]:
+async def _workers(server: RedisServer) -> list[Worker]:
     names: Any = await server.client.smembers(WORKERS)
     workers = []
     for name in sorted(names):
@@ -112,12 +117,12 @@ async def _workers(server: Server) -> list[Worker]:
     return workers
 
 
-async def _depths(server: Server, partitions: Iterable[int]) -> dict[str, int]:
+async def _depths(server: RedisServer, partitions: Iterable[int]) -> dict[str, int]:
     queues = [keys.queue_name(lane, partition) for lane in LANES for partition in partitions]
     return {queue: int(await server.client.llen(queue_key(queue))) for queue in queues}
 
 
-async def _overdue(server: Server) -> int:
+async def _overdue(server: RedisServer) -> int:
     seconds, _ = await server.client.time()
     latest = int((seconds - OVERDUE_SECONDS) * 1000)
     return sum([int(await server.client.zcount(keys.due(lane), "-inf", latest)) for lane in LANES])

@@ -11,7 +11,7 @@ import redis
 
 from keyturn.cli.doctor.finding import Finding, fail, ok, redacted, said, version_tuple, warn
 from shared.lane.rq_names import SUSPENDED
-from shared.redis_servers import Server
+from shared.redis_servers import RedisServer
 from shared.settings import Settings
 
 ANSWER_SECONDS = 5.0
@@ -20,7 +20,7 @@ CLOCK_WARN_SECONDS, CLOCK_FAIL_SECONDS = 2.0, 60.0
 ServerInfo = Mapping[str, object]  # what INFO says
 
 
-async def check_server(server: Server, settings: Settings) -> tuple[bool, list[Finding]]:
+async def check_server(server: RedisServer, settings: Settings) -> tuple[bool, list[Finding]]:
     """Whether it answers, and what was found."""
     place = redacted(server.url)
     try:

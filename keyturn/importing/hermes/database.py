@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from keyturn.importing.conversation import Row
+from keyturn.importing.conversation import TimedRow
 from keyturn.importing.rows import object_of, row_of
 from shared.errors import Malformed
 
@@ -59,6 +59,8 @@ _TABLES = ("sessions", "messages", "gateway_routing", "session_model_usage")
 
 
 class HermesDatabase:
+    """Reads Hermes' database, of any version: columns that it does not have are read as absent. Nothing is written to it."""
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         connection.row_factory = sqlite3.Row
@@ -87,6 +89,7 @@ class HermesDatabase:
         self._connection.close()
 
     def routing(self) -> dict[str, Any]:
+        """What the gateway kept for each session key; a value that cannot be read is None."""
         if not {"session_key", "entry_json"} <= self._columns["gateway_routing"]:
             return {}
         rows = self._connection.execute("SELECT session_key, entry_json FROM gateway_routing")
@@ -110,13 +113,13 @@ class HermesDatabase:
                 found[str(row["session_id"])].append(dict(row))
         return found
 
-    def messages(self, session_id: str, started: int) -> tuple[tuple[Row, ...], int]:
+    def messages(self, session_id: str, started: int) -> tuple[tuple[TimedRow, ...], int]:
         """The rows of a session up to the first that the database cannot give, and 1 if there was one."""
         columns = self._known("messages", _MESSAGE)
         if not {"role", "content"} <= set(columns):
             return (), 0
         query = f"SELECT {', '.join(columns)} FROM messages WHERE session_id = ? ORDER BY id"
-        rows: list[Row] = []
+        rows: list[TimedRow] = []
         at = started
         try:
             with closing(self._connection.execute(query, (session_id,))) as found:

@@ -55,7 +55,7 @@ ONE_ID = frozenset(
 
 
 @value
-class Entry:
+class HermesEntry:
     """A line of the index, or what the database knows of a session that has left it."""
 
     session_id: str
@@ -68,7 +68,7 @@ class Entry:
     fields: Mapping[str, Any] = field(default_factory=dict)  # what else the line says
 
 
-def entry_of(old_key: str, fields: Any) -> Entry:
+def entry_of(old_key: str, fields: Any) -> HermesEntry:
     """A line of the index; Malformed where it names no session or a platform that nobody knows."""
     if not isinstance(fields, dict):
         raise Malformed("the entry cannot be read")
@@ -80,10 +80,10 @@ def entry_of(old_key: str, fields: Any) -> Entry:
     if source is None and (platform := (*old_key.split(":"), "", "")[2]) not in PLATFORMS:
         raise Malformed(f"unknown platform {platform[:40]!r}")
     created, updated = time_of(fields.get("created_at")), time_of(fields.get("updated_at"))
-    return Entry(session_id, old_key, source, created, updated, fields=fields)
+    return HermesEntry(session_id, old_key, source, created, updated, fields=fields)
 
 
-def entry_of_columns(row: Mapping[str, Any]) -> Entry | None:
+def entry_of_columns(row: Mapping[str, Any]) -> HermesEntry | None:
     """What a newer database says of a session's chat; None where it says nothing."""
     old_key, origin = text_of(row.get("session_key")), object_of(row.get("origin_json"))
     if origin is None and text_of(row.get("chat_id")):
@@ -95,7 +95,7 @@ def entry_of_columns(row: Mapping[str, Any]) -> Entry | None:
         return None
     if source is None and not old_key:
         return None
-    return Entry(str(row["id"]), old_key or "", source, is_current=False)
+    return HermesEntry(str(row["id"]), old_key or "", source, is_current=False)
 
 
 def source_of(origin: Mapping[str, Any]) -> Source:
@@ -123,8 +123,10 @@ def source_of(origin: Mapping[str, Any]) -> Source:
 
 
 def id_of(value: Any) -> str | None:
+    """An id as text. None: the value can be none."""
     return str(value) if isinstance(value, int | str) and not isinstance(value, bool) and str(value) else None
 
 
 def text_of(value: Any) -> str | None:
+    """Text that a database can keep. None: there is none."""
     return storable(value) if isinstance(value, str) and value else None

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keyturn.importing.conversation import Conversation, Row, Skipped, Used, once_current
+from keyturn.importing.conversation import OldConversation, Skipped, TimedRow, Used, once_current
 from keyturn.importing.hermes.database import HermesDatabase
-from keyturn.importing.hermes.entries import Entry, entry_of, text_of
+from keyturn.importing.hermes.entries import HermesEntry, entry_of, text_of
 from keyturn.importing.hermes.places import places
 from keyturn.importing.hermes.usage import used_by
 from keyturn.importing.memory_files import entries_of
@@ -54,7 +54,7 @@ class HermesHome:
         self._unreadable += self._files_of_nobody()
         self.total = len(self._entries) + len(self._left) + len(self._unreadable)
 
-    def __iter__(self) -> Iterator[Conversation | Skipped]:
+    def __iter__(self) -> Iterator[OldConversation | Skipped]:
         yield from self._unreadable
         yield from once_current(self._conversation(entry) for entry in self._entries)
         for session_id, place in self._left.items():
@@ -70,7 +70,7 @@ class HermesHome:
         if self._database is not None:
             self._database.close()
 
-    def _index(self, path: Path) -> list[Entry]:
+    def _index(self, path: Path) -> list[HermesEntry]:
         lines: dict[str, Any] = {}
         if path.exists():
             found = object_of(path.read_bytes())
@@ -86,7 +86,7 @@ class HermesHome:
             except Malformed as error:
                 self._unreadable.append(Skipped(old_key, str(error)))
                 self._refused.add(str(fields.get("session_id")) if isinstance(fields, dict) else "")
-        by_session: dict[str, Entry] = {}
+        by_session: dict[str, HermesEntry] = {}
         for entry in sorted(entries, key=lambda entry: entry.updated_at or 0, reverse=True):
             if by_session.setdefault(entry.session_id, entry) is not entry:
                 other = by_session[entry.session_id].old_key
@@ -95,7 +95,7 @@ class HermesHome:
                 )
         return list(by_session.values())
 
-    def _not_in_index(self) -> dict[str, Entry | str]:
+    def _not_in_index(self) -> dict[str, HermesEntry | str]:
         """The other sessions of the database, each with its place or the reason why it has none."""
         found = places(self._entries, self._sessions)
         return {id: place for id, place in found.items() if not isinstance(place, str) or id not in self._refused}
@@ -106,7 +106,7 @@ class HermesHome:
             if path.stem not in known:
                 yield Skipped(path.name, "nothing says in which chat it was held (a file that no index names)")
 
-    def _conversation(self, entry: Entry) -> Conversation | Skipped:
+    def _conversation(self, entry: HermesEntry) -> OldConversation | Skipped:
         session = self._sessions.get(entry.session_id, {})
         try:
             place = read_key(entry.old_key, entry.source, self._sharing, self._aliases, self._user)
@@ -119,7 +119,7 @@ class HermesHome:
         if entry.by_user and any(map(is_signed, rows)):
             return Skipped(entry.session_id, PERHAPS_SHARED, corrupt)
         parent, last_at = text_of(session.get("parent_session_id")), max(started, rows[-1].at)
-        return Conversation(
+        return OldConversation(
             self.gateway,
             entry.session_id,
             place,
@@ -136,14 +136,14 @@ class HermesHome:
             corrupt=corrupt,
         )
 
-    def _transcript(self, session_id: str, started: int) -> tuple[tuple[Row, ...], int]:
+    def _transcript(self, session_id: str, started: int) -> tuple[tuple[TimedRow, ...], int]:
         """The longer of the two stores, and how much of them could not be read."""
         stored, damaged = self._database.messages(session_id, started) if self._database is not None else ((), 0)
         written, corrupt = self._lines(session_id, started)
         shown = sum(row.active for row in stored)
         return (written if len(written) > shown else stored), corrupt + damaged
 
-    def _lines(self, session_id: str, started: int) -> tuple[tuple[Row, ...], int]:
+    def _lines(self, session_id: str, started: int) -> tuple[tuple[TimedRow, ...], int]:
         path = self._directory / f"{session_id}.jsonl"
         if "/" in session_id or "\\" in session_id or not path.is_file():
             return (), 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from keyturn.importing.hermes.entries import ONE_ID, Entry, entry_of_columns, id_of, text_of
+from keyturn.importing.hermes.entries import ONE_ID, HermesEntry, entry_of_columns, id_of, text_of
 from keyturn.importing.rows import object_of
 from shared.messages import Source
 
@@ -22,7 +22,7 @@ _API = "api_server"
 Sessions = Mapping[str, Mapping[str, Any]]
 
 
-def places(indexed: Sequence[Entry], sessions: Sessions) -> dict[str, Entry | str]:
+def places(indexed: Sequence[HermesEntry], sessions: Sessions) -> dict[str, HermesEntry | str]:
     """The sessions that the index does not name: each with its place, or with the reason why it has none."""
     known = {entry.session_id: entry for entry in indexed}
     left = [id for id in sessions if id not in known]
@@ -31,24 +31,24 @@ def places(indexed: Sequence[Entry], sessions: Sessions) -> dict[str, Entry | st
     _follow(found, known, sessions, helpers)
     people = _people(indexed)
     by_user = {id: _by_user(sessions[id], people) for id in left if id not in found and id not in helpers}
-    found |= {id: place for id, place in by_user.items() if isinstance(place, Entry)}
+    found |= {id: place for id, place in by_user.items() if isinstance(place, HermesEntry)}
     _follow(found, known, sessions, helpers)
     return {id: HELPER if id in helpers else found.get(id) or by_user[id] for id in left}
 
 
-def _by_itself(row: Mapping[str, Any]) -> Entry | None:
+def _by_itself(row: Mapping[str, Any]) -> HermesEntry | None:
     """What a session's own row says. A client of the API names a session by its id, a terminal has no chats."""
     id, platform = str(row["id"]), text_of(row.get("source"))
     if (place := entry_of_columns(row)) is not None:
         return place
     if platform == _API:
-        return Entry(id, "", Source(_API, id))
+        return HermesEntry(id, "", Source(_API, id))
     if platform in _TERMINALS:
-        return Entry(id, "", Source("local", "cli"), is_current=False)
+        return HermesEntry(id, "", Source("local", "cli"), is_current=False)
     return None
 
 
-def _by_user(row: Mapping[str, Any], people: Mapping[tuple[str, str], Entry]) -> Entry | str:
+def _by_user(row: Mapping[str, Any], people: Mapping[tuple[str, str], HermesEntry]) -> HermesEntry | str:
     """The chat that the index knows of the person, or the private chat that has their id; else why there is none."""
     id, platform, user = str(row["id"]), text_of(row.get("source")), id_of(row.get("user_id"))
     if not platform or not user:
@@ -58,15 +58,15 @@ def _by_user(row: Mapping[str, Any], people: Mapping[tuple[str, str], Entry]) ->
     ):  # counted since shortly after every row of a shared session begins with its sender
         return UNSIGNED
     if (known := people.get((platform, user))) is not None:
-        return Entry(id, known.old_key, known.source, is_current=False, by_user=True)
+        return HermesEntry(id, known.old_key, known.source, is_current=False, by_user=True)
     if platform in ONE_ID:
-        return Entry(id, "", Source(platform, user, user=user), is_current=False, by_user=True)
+        return HermesEntry(id, "", Source(platform, user, user=user), is_current=False, by_user=True)
     return _unknown(row)
 
 
-def _people(indexed: Sequence[Entry]) -> dict[tuple[str, str], Entry]:
+def _people(indexed: Sequence[HermesEntry]) -> dict[tuple[str, str], HermesEntry]:
     """A place of each person's own: a private chat, best one without a thread, else their part of a group."""
-    found: dict[tuple[str, str], Entry] = {}
+    found: dict[tuple[str, str], HermesEntry] = {}
     for entry in sorted(indexed, key=_rank, reverse=True):
         source = entry.source
         if source is None or source.user is None:
@@ -77,14 +77,16 @@ def _people(indexed: Sequence[Entry]) -> dict[tuple[str, str], Entry]:
     return found
 
 
-def _rank(entry: Entry) -> int:
+def _rank(entry: HermesEntry) -> int:
     source = entry.source
     if source is None or source.chat_type != "dm":
         return 2
     return 1 if source.thread else 0
 
 
-def _follow(found: dict[str, Entry], known: Mapping[str, Entry], sessions: Sessions, helpers: Iterable[str]) -> None:
+def _follow(
+    found: dict[str, HermesEntry], known: Mapping[str, HermesEntry], sessions: Sessions, helpers: Iterable[str]
+) -> None:
     """What followed from a session was said in the same chat, and the other way round."""
     helpers = set(helpers)
     links = [(id, parent) for id, row in sessions.items() if (parent := text_of(row.get("parent_session_id")))]
@@ -95,7 +97,7 @@ def _follow(found: dict[str, Entry], known: Mapping[str, Entry], sessions: Sessi
         for a, b in (*pairs, *((parent, id) for id, parent in pairs)):
             place = known.get(a) or found.get(a)
             if place is not None and b not in known and b not in found:
-                found[b] = Entry(b, place.old_key, place.source, is_current=False, by_user=place.by_user)
+                found[b] = HermesEntry(b, place.old_key, place.source, is_current=False, by_user=place.by_user)
                 moved = True
 
 

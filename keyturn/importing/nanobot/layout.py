@@ -30,6 +30,8 @@ _DEFAULT = ".nanobot"
 
 @value
 class Layout:
+    """Where the files of a nanobot lie."""
+
     sessions: tuple[Path, ...]  # directories that hold sessions
     workspaces: tuple[Path, ...]
     usage: Path | None  # the database of what models were asked

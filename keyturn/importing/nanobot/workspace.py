@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from keyturn.importing.conversation import Conversation, Row, Skipped, Used, once_current
+from keyturn.importing.conversation import OldConversation, Skipped, TimedRow, Used, once_current
 from keyturn.importing.memory_files import lines_of
 from keyturn.importing.nanobot.layout import Layout
 from keyturn.importing.nanobot.usage import used_in
@@ -69,7 +69,7 @@ class SessionFile:
 
     key: str
     written_at: int  # the file's own time
-    rows: list[Row] = field(default_factory=list)
+    rows: list[TimedRow] = field(default_factory=list)
     about: Mapping[str, Any] = field(default_factory=dict)
     corrupt: int = 0
     is_empty: bool = True
@@ -127,12 +127,12 @@ class NanobotWorkspace:
         files = (root / name for root in self._layout.workspaces for name in ("USER.md", "memory/MEMORY.md"))
         return tuple(note for file in files for note in lines_of(file))
 
-    def __iter__(self) -> Iterator[Conversation | Skipped]:
+    def __iter__(self) -> Iterator[OldConversation | Skipped]:
         yield from once_current(self._each())
         for path in self._set_aside:
             yield Skipped(path.name, "it is an older copy that nanobot set aside")
 
-    def _each(self) -> Iterator[Conversation | Skipped]:
+    def _each(self) -> Iterator[OldConversation | Skipped]:
         seen: set[str] = set()
         for path in self._files:
             found = read_file(path)
@@ -144,14 +144,14 @@ class NanobotWorkspace:
                 seen.add(found.key)
                 yield self._conversation(found)
 
-    def _conversation(self, found: SessionFile) -> Conversation | Skipped:
+    def _conversation(self, found: SessionFile) -> OldConversation | Skipped:
         try:
             source, per_user = _source(found.key, found.metadata)
             place = place_of(source, self._sharing, per_user=per_user, user=self._user)
         except Malformed as error:
             return Skipped(found.key[:256], str(error), found.corrupt)
         created = found.time("created_at")
-        return Conversation(
+        return OldConversation(
             self.gateway,
             found.key,
             place,
@@ -185,7 +185,7 @@ def read_file(path: Path) -> SessionFile | None:
     return found if understood or found.is_empty else None
 
 
-def _row(fields: dict[str, Any] | None, found: SessionFile) -> Row | None:
+def _row(fields: dict[str, Any] | None, found: SessionFile) -> TimedRow | None:
     if fields is None:
         return None
     last = found.rows[-1].at if found.rows else found.time("created_at")
@@ -205,7 +205,7 @@ def _without_context(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _rows(found: SessionFile) -> tuple[Row, ...]:
+def _rows(found: SessionFile) -> tuple[TimedRow, ...]:
     """Its rows. Those that a summary stands for are kept and not shown, as after /compress."""
     hidden = found.hidden
     return (*(replace(row, active=False) for row in found.rows[:hidden]), *found.rows[hidden:])

@@ -22,6 +22,8 @@ LEDGER = "CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, applied_
 
 @value
 class Migration:
+    """One step of the schema, in the words of one database. Its name is written down when it has run, so it runs once."""
+
     name: str
     statements: tuple[str, ...]
 

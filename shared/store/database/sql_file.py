@@ -54,7 +54,7 @@ class BadSql(Exception):
 
 
 @value
-class Block:
+class StatementBlock:
     """One statement as it stands in its file, before `{{…}}` is replaced."""
 
     name: str
@@ -64,9 +64,9 @@ class Block:
 
 
 @cache
-def blocks(path: Path) -> dict[str, Block]:
+def blocks(path: Path) -> dict[str, StatementBlock]:
     """The statements of a file by name. Each has a sentence; no name is used twice."""
-    found: dict[str, Block] = {}
+    found: dict[str, StatementBlock] = {}
     for name, lines in _cut(path):
         if name in found:
             raise BadSql(f"{path.name} has two statements named {name}")
@@ -76,7 +76,7 @@ def blocks(path: Path) -> dict[str, Block]:
     return found
 
 
-def text_of(path: Path, block: Block, dialect: str) -> str:
+def text_of(path: Path, block: StatementBlock, dialect: str) -> str:
     """The statement for one database, its parameters still written `:name`. Empty: that database has no such statement."""
 
     def replaced(match: re.Match[str]) -> str:
@@ -111,7 +111,7 @@ def _cut(path: Path) -> Iterator[tuple[str, list[str]]]:
     yield name, lines
 
 
-def _block(name: str, lines: list[str]) -> Block:
+def _block(name: str, lines: list[str]) -> StatementBlock:
     texts: dict[str, list[str]] = {dialect: [] for dialect in DIALECTS}
     given = list[str]()
     gives, meant = None, "both"
@@ -123,4 +123,4 @@ def _block(name: str, lines: list[str]) -> Block:
         elif code := line.partition("--")[0].rstrip():
             for text in [given] if gives else [texts[d] for d in DIALECTS if meant in (d, "both")]:
                 text.append(code)
-    return Block(name, {dialect: "\n".join(text) for dialect, text in texts.items()}, gives, "\n".join(given))
+    return StatementBlock(name, {dialect: "\n".join(text) for dialect, text in texts.items()}, gives, "\n".join(given))

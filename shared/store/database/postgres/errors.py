@@ -11,6 +11,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from shared.errors import AlreadyDone, Locked, Unavailable
+from shared.store.database.postgres.reachable import NoConnection
 
 _CONNECTION = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, TimeoutError)
 _CLASSES = (
@@ -58,4 +59,5 @@ def translated(error: BaseException, *, writing: bool) -> BaseException:
         return Locked("PostgreSQL: a row is locked")
     if getattr(error, "sqlstate", None) in SCHEMA:
         return Unavailable("PostgreSQL: the schema is not up to date; run `keyturn migrate`")
-    return Unavailable(f"PostgreSQL: {type(error).__name__}") if passes(error, writing=writing) else error
+    said = str(error) if isinstance(error, NoConnection) else type(error).__name__
+    return Unavailable(f"PostgreSQL: {said}") if passes(error, writing=writing) else error

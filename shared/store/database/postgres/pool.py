@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from psycopg.rows import dict_row
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from shared.errors import ConfigurationError
 from shared.store.database import Row
 from shared.store.database.postgres.composer import Query
+from shared.store.database.postgres.reachable import Reachability
 
 POOL_SIZE = 8
 WAIT_SECONDS = 5.0  # for a connection
@@ -32,13 +33,40 @@ OPTIONS = {
 
 
 class PostgresConnection(psycopg.AsyncConnection[Row]):
+    """A connection that knows whether it goes straight to the server."""
+
     pooled = False  # a pooler stands between us and the server
 
+    @classmethod
+    async def connect(cls, conninfo: str = "", **kwargs: Any) -> Self:
+        """As psycopg's, and notes in `reachability` what came of it."""
+        reachability: Reachability = kwargs.pop("reachability")
+        try:
+            connection = await super().connect(conninfo, **kwargs)
+        except psycopg.Error as error:
+            reachability.failed(error)
+            raise
+        reachability.connected()
+        return connection
 
-def new_pool(url: str) -> AsyncConnectionPool[PostgresConnection]:
+
+class Pool(AsyncConnectionPool[PostgresConnection]):
+    """A pool that says why a connection could not be had."""
+
+    reachability: Reachability
+
+    async def getconn(self, timeout: float | None = None) -> PostgresConnection:
+        try:
+            return await super().getconn(timeout)
+        except PoolTimeout:
+            raise self.reachability.why() from None
+
+
+def new_pool(url: str) -> Pool:
     """A pool that is not open yet. ConfigurationError for a URL that cannot be read."""
     _check(url)
-    return AsyncConnectionPool(
+    reachability = Reachability(url)
+    pool = Pool(
         url,
         connection_class=PostgresConnection,
         configure=_configure,
@@ -57,9 +85,12 @@ def new_pool(url: str) -> AsyncConnectionPool[PostgresConnection]:
             "keepalives_count": 3,
             "tcp_user_timeout": 10_000,
             "application_name": "keyturn",
+            "reachability": reachability,
         },
         open=False,
     )
+    pool.reachability = reachability
+    return pool
 
 
 async def send(connection: PostgresConnection, queries: list[Query], *, transaction: bool) -> list[list[Row]]:

@@ -11,7 +11,7 @@ from shared.store.database import Row, Step
 from shared.store.database.sqlite.errors import passes, translated
 
 
-class Call:
+class DatabaseCall:
     """The steps of one caller. The thread attempts it, perhaps twice, and settles it once."""
 
     def __init__(self, steps: tuple[Step, ...], *, answers_from: int = 0, can_linger: bool = False) -> None:
@@ -53,9 +53,9 @@ class Call:
             self.future.set_result(self._result)
 
 
-def settle(calls: Sequence[Call]) -> None:
+def settle(calls: Sequence[DatabaseCall]) -> None:
     """Tell all callers, with one wake-up of each event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[DatabaseCall]] = {}
     for call in calls:
         by_loop.setdefault(call.loop, []).append(call)
     for loop, mine in by_loop.items():
@@ -63,6 +63,6 @@ def settle(calls: Sequence[Call]) -> None:
             loop.call_soon_threadsafe(_settle_each, mine)
 
 
-def _settle_each(calls: Sequence[Call]) -> None:
+def _settle_each(calls: Sequence[DatabaseCall]) -> None:
     for call in calls:
         call.settle()

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from shared.store.database import Row, Step
-from shared.store.database.sqlite.call import Call
+from shared.store.database.sqlite.call import DatabaseCall
 from shared.store.database.sqlite.thread import ConnectionThread
 
 
@@ -18,12 +18,12 @@ class Reader:
 
     async def run(self, steps: tuple[Step, ...]) -> list[list[Row]]:
         """The rows of each step."""
-        return await self._thread.run(Call(steps))
+        return await self._thread.run(DatabaseCall(steps))
 
     def close(self) -> None:
         self._thread.close()
 
 
-def _read(connection: sqlite3.Connection, calls: Sequence[Call]) -> None:
+def _read(connection: sqlite3.Connection, calls: Sequence[DatabaseCall]) -> None:
     for call in calls:
         call.attempt(connection)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from shared import log
 from shared.errors import Unavailable
 from shared.store.database import Row
-from shared.store.database.sqlite.call import Call, settle
+from shared.store.database.sqlite.call import DatabaseCall, settle
 
 BATCH = 256  # calls that are run together at most
 LINGER_SECONDS = 0.005  # how long calls that can linger wait for others
@@ -25,16 +25,16 @@ class ConnectionThread:
         self,
         name: str,
         connect: Callable[[], sqlite3.Connection],
-        run: Callable[[sqlite3.Connection, Sequence[Call]], None],
+        run: Callable[[sqlite3.Connection, Sequence[DatabaseCall]], None],
     ) -> None:
         self._connect = connect
         self._run = run
-        self.calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self.calls: queue.SimpleQueue[DatabaseCall | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._started = False
         self._start = threading.Lock()
 
-    async def run(self, call: Call) -> list[list[Row]]:
+    async def run(self, call: DatabaseCall) -> list[list[Row]]:
         """The rows of a call, once the thread has run it."""
         if not self._started:
             with self._start:
@@ -73,7 +73,7 @@ class ConnectionThread:
         if connection is not None:
             connection.close()
 
-    def _waiting(self) -> list[Call | None]:
+    def _waiting(self) -> list[DatabaseCall | None]:
         """The calls that wait, once there is one that cannot linger. None among them: the end."""
         batch = [self.calls.get()]
         until = time.monotonic() + LINGER_SECONDS

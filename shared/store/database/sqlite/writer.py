@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from shared.store.database import Row, Step
-from shared.store.database.sqlite.call import Call
+from shared.store.database.sqlite.call import DatabaseCall
 from shared.store.database.sqlite.connection import begin, roll_back
 from shared.store.database.sqlite.thread import ConnectionThread
 
@@ -24,13 +24,13 @@ class Writer:
     async def run(self, steps: tuple[Step, ...], *, can_linger: bool) -> list[list[Row]]:
         """The rows of each step, or only those of a query at the end. On disk when this returns."""
         answers_from = len(steps) - 1 if steps[-1].statement.asks else 0
-        return await self.thread.run(Call(steps, answers_from=answers_from, can_linger=can_linger))
+        return await self.thread.run(DatabaseCall(steps, answers_from=answers_from, can_linger=can_linger))
 
     def close(self) -> None:
         self.thread.close()
 
 
-def _commit(connection: sqlite3.Connection, calls: Sequence[Call]) -> None:
+def _commit(connection: sqlite3.Connection, calls: Sequence[DatabaseCall]) -> None:
     if not calls:
         return
     begin(connection)
@@ -48,7 +48,7 @@ def _commit(connection: sqlite3.Connection, calls: Sequence[Call]) -> None:
         raise
 
 
-def _attempt_alone(connection: sqlite3.Connection, call: Call) -> None:
+def _attempt_alone(connection: sqlite3.Connection, call: DatabaseCall) -> None:
     connection.execute("SAVEPOINT call")
     if not call.attempt(connection):
         connection.execute("ROLLBACK TO call")

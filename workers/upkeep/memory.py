@@ -1,4 +1,4 @@
-"""Finds conversations that are over and has each looked at, once, for what is worth keeping. Part of the housekeeper.
+"""Conversations that are over: each is looked at, once, for what is worth keeping in memory.
 
 What is over by policy is queued in SQL, where sessions that were ended are already. From there a few at a time are sent to
 their keys as mail, so that the key's own lease keeps turns and looking apart. However many end at once, and however long
@@ -23,18 +23,22 @@ BUSY_MS = 60_000  # a key that has work now is looked at again after this time
 LOST_MS = 600_000  # mail that was sent and came to nothing is sent again after this time
 
 
-class Watcher:
+class EndedConversations:
+    """Sends conversations that are over to their keys, each until it was looked at. What was queued outlives this process."""
+
     def __init__(self, pipe: Pipeline) -> None:
+        self.every_seconds = pipe.settings.memory.look_seconds
         self._pipe = pipe
         self._policies = pipe.settings.reset.policies()
         self._seen: dict[ResetPolicy, tuple[int, str]] = {}  # how far each policy's sessions have been gone through
 
     async def look(self) -> float:
+        """Queue what is over by policy, and send a few of those that are queued."""
         if self._pipe.settings.memory.enabled:
             for policy in self._policies.ending():
                 await self._queue(policy)
             await self._send()
-        return float("inf")
+        return self.every_seconds
 
     async def _queue(self, policy: ResetPolicy) -> None:
         """Queue the sessions that are over by a policy, from where the last look ended."""

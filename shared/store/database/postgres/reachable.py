@@ -1,0 +1,37 @@
+"""Where a PostgreSQL server is, and why no connection to it could be had, in words that hold no password."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+TEXT_LIMIT = 200
+
+
+class NoConnection(PoolTimeout):
+    """A call waited for a connection, and none came. The text names the server and the reason."""
+
+
+class Reachability:
+    """What the last attempt to connect to a server came to."""
+
+    def __init__(self, url: str) -> None:
+        about = psycopg.conninfo.conninfo_to_dict(url)
+        self._server = f"{about.get('host') or 'localhost'}:{about.get('port') or 5432}"
+        self._password = str(about.get("password") or "")
+        self._failure = ""
+
+    def connected(self) -> None:
+        self._failure = ""
+
+    def failed(self, error: psycopg.Error) -> None:
+        """Keep the first line of what the driver says, unless the password stands in it."""
+        lines = str(error).strip().splitlines() or [""]
+        said = lines[0].removeprefix("connection failed: ")[:TEXT_LIMIT]
+        hidden = not said or (self._password and self._password in said)
+        self._failure = type(error).__name__ if hidden else said
+
+    def why(self) -> NoConnection:
+        if not self._failure:
+            return NoConnection(f"all connections to {self._server} are in use")
+        return NoConnection(f"{self._server} does not answer ({self._failure})")
