@@ -9,6 +9,7 @@ import orjson
 
 from shared.address import Address
 from shared.errors import Malformed, TooNew
+from shared.field_types import MAYBE_TEXT, TEXT, FieldTypes, of_type
 from shared.messages import Media, Source
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ def decode_source(fields: Any) -> Source:
         source = from_fields(Source, fields)
     except (TypeError, AttributeError):
         raise Malformed("the source is no object, or a field is missing") from None
-    check_fields(source, "source", _SOURCE)
+    _SOURCE.check(source, "source")
     return source
 
 
@@ -66,7 +67,7 @@ def decode_address(fields: Any) -> Address | None:
         address = from_fields(Address, fields)
     except (TypeError, AttributeError):
         raise Malformed("the address is no object, or a field is missing") from None
-    check_fields(address, "address", _ADDRESS)
+    _ADDRESS.check(address, "address")
     return address
 
 
@@ -77,20 +78,17 @@ def decode_media(items: Any) -> tuple[Media, ...]:
     except (TypeError, AttributeError):
         raise Malformed("media is no list of objects, or a field is missing") from None
     for item in media:
-        check_fields(item, "media", _MEDIA)
+        _MEDIA.check(item, "media")
     return media
 
 
-_TEXT, _MAYBE_TEXT = (str,), (str, type(None))
-_SOURCE: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("platform", "chat", "chat_type", "account"), _TEXT),
-    **dict.fromkeys(("user", "user_alt", "thread", "scope", "chat_name", "user_name", "topic"), _MAYBE_TEXT),
-}
-_ADDRESS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("platform", "account", "chat"), _TEXT),
-    "thread": _MAYBE_TEXT,
-}
-_MEDIA: dict[str, tuple[type, ...]] = {"url": _TEXT, "type": _MAYBE_TEXT, "name": _MAYBE_TEXT}
+_SOURCE = FieldTypes(
+    of_type(TEXT, "platform", "chat", "chat_type", "account")
+    + of_type(MAYBE_TEXT, "user", "user_alt", "thread", "scope", "chat_name", "user_name", "topic")
+)
+_ADDRESS = FieldTypes(of_type(TEXT, "platform", "account", "chat") + of_type(MAYBE_TEXT, "thread"))
+_MEDIA = FieldTypes(of_type(TEXT, "url") + of_type(MAYBE_TEXT, "type", "name"))
+ROW = FieldTypes([*of_type(TEXT, "role", "text"), ("data", (dict,))])  # of a transcript: an Entry
 
 
 def from_fields(kind: type[T], fields: dict[str, Any]) -> T:
@@ -109,13 +107,6 @@ def check_version(what: str, version: Any, known: int) -> None:
         raise Malformed(f"{what} has no version: wire version {version!r:.20}")
     if version > known:
         raise TooNew(f"{what} has wire version {version}: this process reads up to {known}")
-
-
-def check_fields(value: Any, what: str, kinds: dict[str, tuple[type, ...]]) -> None:
-    """Malformed where a field of the value is of none of its kinds."""
-    for name, allowed in kinds.items():
-        if type(getattr(value, name)) not in allowed:
-            raise Malformed(f"{what}.{name} is of the wrong kind")
 
 
 def encode_json(value: Any) -> bytes:

@@ -25,8 +25,9 @@ from typing import Any, TypeVar
 
 import orjson
 
-from shared.codec import check_fields, check_version, decode_media, decode_source, encode_json, from_fields
+from shared.codec import ROW, check_version, decode_media, decode_source, encode_json, from_fields
 from shared.errors import Malformed, TooNew
+from shared.field_types import MAYBE_TEXT, TEXT, FieldTypes, of_type
 from shared.messages import Entry, Inbound, Kind, OwnInbound, Terms
 from shared.value import value
 
@@ -103,7 +104,7 @@ def _inbound(kind: type[AnyInbound], found: Any) -> AnyInbound:
         inbound = from_fields(kind, fields)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Malformed(f"not an inbound: {type(error).__name__}") from None
-    check_fields(inbound, "inbound", _INBOUND)
+    _INBOUND.check(inbound, "inbound")
     return inbound
 
 
@@ -113,9 +114,9 @@ def _terms(found: Any) -> Terms | None:
     history = found["history"]
     entries = None if history is None else tuple([from_fields(Entry, entry) for entry in history])
     terms = from_fields(Terms, {**found, "history": entries, "said_before": tuple(found["said_before"])})
-    check_fields(terms, "terms", _TERMS)
+    _TERMS.check(terms, "terms")
     for entry in entries or ():
-        check_fields(entry, "row", _ROW)
+        ROW.check(entry, "row")
     if not all(isinstance(text, str) for text in terms.said_before):
         raise Malformed("terms.said_before is of the wrong kind")
     return terms
@@ -123,7 +124,7 @@ def _terms(found: Any) -> Terms | None:
 
 def _own_inbound(found: Any) -> OwnInbound:
     inbound = _inbound(OwnInbound, found)
-    check_fields(inbound, "inbound", _OWN)
+    _OWN.check(inbound, "inbound")
     try:
         return replace(inbound, purpose=Kind(inbound.purpose))
     except ValueError:
@@ -136,14 +137,10 @@ def _take_notes(session_id: Any) -> TakeNotes:
     return TakeNotes(session_id)
 
 
-_TEXT, _MAYBE_TEXT = (str,), (str, type(None))
-_INBOUND: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("id", "event_id", "text"), _TEXT),
-    **dict.fromkeys(("reply_to", "message", "album", "earlier"), _MAYBE_TEXT),
-    "mentioned": (bool,),
-    "sent_at": (int, type(None)),
-    "received_at": (int,),
-}
-_TERMS: dict[str, tuple[type, ...]] = {**dict.fromkeys(("agent", "instructions"), _TEXT), "is_watched": (bool,)}
-_ROW: dict[str, tuple[type, ...]] = {**dict.fromkeys(("role", "text"), _TEXT), "data": (dict,)}
-_OWN: dict[str, tuple[type, ...]] = {"purpose": _TEXT, "owned_by": _MAYBE_TEXT}
+_INBOUND = FieldTypes(
+    of_type(TEXT, "id", "event_id", "text")
+    + of_type(MAYBE_TEXT, "reply_to", "message", "album", "earlier")
+    + [("mentioned", (bool,)), ("sent_at", (int, type(None))), ("received_at", (int,))]
+)
+_TERMS = FieldTypes([*of_type(TEXT, "agent", "instructions"), ("is_watched", (bool,))])
+_OWN = FieldTypes(of_type(TEXT, "purpose") + of_type(MAYBE_TEXT, "owned_by"))

@@ -35,12 +35,14 @@ from shared.agent.events import (
 from shared.agent.files import files_in
 from shared.agent.steps import UnrecordedSteps
 from shared.agent.turn import Said, Speaker, Turn
-from shared.codec import check_fields, decode_address, decode_media, decode_source, encode_json, from_fields
+from shared.codec import ROW, decode_address, decode_media, decode_source, encode_json, from_fields
 from shared.errors import Malformed
+from shared.field_types import TEXT, FieldTypes, of_type
 from shared.messages import Entry, Inbound, Reply
 
 TURN_VERSION, EVENT_VERSION = 1, 1
 _LOCAL = ("steps", "inbox", "files")  # they act: whoever reads the turn gets its own
+_CALL = FieldTypes(of_type(TEXT, "id", "name", "arguments"))
 _CARRIED = tuple(field.name for field in fields(Turn) if field.name not in _LOCAL)
 
 
@@ -153,13 +155,13 @@ def _inbound(content: Mapping[str, Any]) -> Inbound:
 
 def _entry(content: Any) -> Entry:
     entry = from_fields(Entry, content)
-    check_fields(entry, "row", {"role": (str,), "text": (str,), "data": (dict,)})
+    ROW.check(entry, "row")
     return entry
 
 
 def _call(content: Any) -> Call:
     call = from_fields(Call, content)
-    check_fields(call, "call", {"id": (str,), "name": (str,), "arguments": (str,)})
+    _CALL.check(call, "call")
     return call
 
 

@@ -12,6 +12,7 @@ from shared.errors import AlreadyDone, Superseded, Unavailable
 from shared.messages import Kind, Reply, State
 from shared.stages import correlate
 from shared.store.change import Ending
+from shared.value import changed
 from workers import commands
 from workers.turn.album import as_one, rest_of_album
 from workers.turn.asking import hear_answer
@@ -88,7 +89,7 @@ async def decide(attempt: Attempt) -> Attempt | Conclusion | Reopen:
         return step
     attempt = step
     if attempt.session.owner is None:  # the turn and its commit both ask for it: find it out once
-        attempt = replace(attempt, session=replace(attempt.session, owner=attempt.owner()))
+        attempt = changed(attempt, session=changed(attempt.session, owner=attempt.owner()))
     budgets = attempt.parts.budgets
     if budgets is not None and (refusal := await budgets.refusal(attempt.owner())) is not None:
         return end_mail(attempt, Ending(State.REJECTED, "budget"), (Reply(refusal),))

@@ -23,7 +23,7 @@ from shared.store.change import Proof
 from shared.store.drafts import draft_id
 from shared.store.runs import Hold, RecordedStep
 from shared.store.secrets import SENDER_KEY
-from shared.value import value
+from shared.value import changed, value
 from workers.agents.reading import Reading
 from workers.delivery.preview import Preview
 from workers.side.compression import relieve
@@ -83,7 +83,7 @@ async def take_run_up(attempt: Attempt) -> Attempt:
         if not await lease.is_ours() or not await runs.take_up(hold, holder):
             raise Superseded(attempt.key)
         earlier = await runs.steps(hold.run)
-    return replace(attempt, steps=RunLog(hold, runs, lease, earlier))
+    return changed(attempt, steps=RunLog(hold, runs, lease, earlier))
 
 
 async def prepare(attempt: Attempt) -> Prepared:
