@@ -16,10 +16,12 @@ from shared.errors import ConfigurationError, Stopped
 from shared.messages import Entry
 from shared.settings import LlmSettings
 from tests.support import toolbox
-from tests.support.openai import KEY, MODEL, Asked, Provider, a_call, open_provider
+from tests.support.openai import KEY, MODEL, TOO_LONG, Asked, Provider, a_call, open_provider
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agents.heard import INTERRUPTED, NOT_RUN
 from workers.agents.llm import LlmAgent
+from workers.agents.model.contract import TOO_LONG_NOTICE, TooLong
+from workers.agents.model.conversation import CUT_RESULT, SHORT_RESULT
 from workers.agents.reading import Reading
 from workers.agents.tools.loop import CUT, CUT_TWICE
 
@@ -171,6 +173,21 @@ async def test_a_long_result_is_cut() -> None:
         await events_of(provider, tool_result_characters=100)
     result = provider.requests[1].last
     assert result.startswith("x" * 100 + "\n[Cut: ") and "100 of 5000" in result
+
+
+async def test_ag40_a_result_that_makes_the_conversation_too_long_is_shown_short_once_and_kept_whole() -> None:
+    async with open_provider(None, TOO_LONG, answer=says(calling(a_call("much")), "done")) as provider:
+        events = await events_of(provider)
+    _, whole, short = (asked.last for asked in provider.requests)
+    assert whole == "x" * 5000 and short == "x" * SHORT_RESULT + CUT_RESULT
+    assert rows_of(events)[1:] == [("tool", "x" * 5000), ("assistant", "done")]
+
+
+async def test_ag40_a_conversation_that_is_too_long_with_short_results_ends_with_words_for_the_chat() -> None:
+    async with open_provider(None, TOO_LONG, TOO_LONG, answer=says(calling(a_call("much")), "done")) as provider:
+        with pytest.raises(TooLong) as caught:
+            await events_of(provider)
+    assert len(provider.requests) == 3 and caught.value.notice == TOO_LONG_NOTICE
 
 
 async def test_two_calls_with_one_id_are_told_apart() -> None:

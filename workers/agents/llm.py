@@ -7,7 +7,7 @@ What a provider's errors become, and so what happens to the message:
 | 429, or 503 or 529 with Retry-After | RateLimited with that time | waits, without spending an attempt |
 | 5xx, no connection, a cut connection | Outage | waits, without spending an attempt |
 | nothing for LLM__TIMEOUT_SECONDS, an empty answer, a stream that ends in the middle, no JSON | Transient | is tried again |
-| too long for the context | half the window, once; then TooLong | is set aside, the chat is told why |
+| too long for the context | half the window and short results of tools, once; then TooLong | is set aside, the chat is told why |
 | bad key, no such model, quota used up, request or content refused | Refused | is set aside |
 
 An error inside a stream counts as the status or code that it names.

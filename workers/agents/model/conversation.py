@@ -21,6 +21,8 @@ from shared.session_key import SessionKey
 from workers.agents.model.attachments import Attachments
 from workers.agents.model.contract import Prompt, ToolSpec
 
+SHORT_RESULT = 2000  # characters of a tool's result that are shown once a provider said that all of it is too much
+CUT_RESULT = "\n[cut: the rest did not fit into the conversation]"
 PROVIDERS_OWN = (BLOCKS, THINKING, PICTURES)  # marks in a form that only some providers read
 
 
@@ -52,6 +54,7 @@ class ModelConversation:
         self._budget = replay_budget(room[0], room[1] + estimate(self._told)) if room is not None else None
         self._times_in = times_in
         self._cap = 0
+        self._is_short = False
         self._is_text_only = False
         self._shown: tuple[Entry, ...] = ()
 
@@ -63,14 +66,18 @@ class ModelConversation:
         if budget is not None:
             budget = max(budget - sum(map(row_tokens, added)), 1)
         self._shown = window(self._entries, cap=self._cap, budget=budget, at_least=at_least, times_in=self._times_in)
-        rows = (*self._noted(), *added)
+        rows = (*self._noted(), *(map(_cut, added) if self._is_short else added))
         return Prompt([*map(_text_only, rows)] if self._is_text_only else rows, self._told, self._tools)
 
-    def shorten(self) -> bool:
-        """From now on half of what was shown. False where it was halved before, or nothing but the mail was shown."""
-        if self._cap or len(self._shown) <= len(self._turn.mail):
+    def shorten(self, own: Sequence[Entry] = ()) -> bool:
+        """From now on half of the history that was shown, and the beginnings of what tools have told this turn. False where
+        that was done before, or would change nothing. `own` are the rows that this turn has added."""
+        has_history = len(self._shown) > len(self._turn.mail)
+        if self._is_short or not (has_history or any(_cut(row) is not row for row in own)):
             return False
-        self._cap = max(len(self._shown) // 2, 1)
+        self._is_short = True
+        if has_history:
+            self._cap = max(len(self._shown) // 2, 1)
         return True
 
     def leave_out_blocks(self) -> bool:
@@ -88,6 +95,12 @@ class ModelConversation:
             return rows
         at = max(len(rows) - len(turn.mail), 0)
         return (*rows[:at], *(Entry("user", f"[Note of the system: {note}]") for note in turn.notes), *rows[at:])
+
+
+def _cut(row: Entry) -> Entry:
+    if row.role != "tool" or len(row.text) <= SHORT_RESULT + len(CUT_RESULT):
+        return row
+    return replace(row, text=row.text[:SHORT_RESULT] + CUT_RESULT)
 
 
 def _text_only(row: Entry) -> Entry:

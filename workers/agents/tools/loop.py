@@ -103,15 +103,15 @@ class Loop:
         yield Done((Reply(reason),))
 
     async def _ask(self) -> AsyncIterator[Event]:
-        """One request. A conversation too long for the model is tried once more with half of it, and one with pictures or
-        thoughts that the provider refuses once more with its text alone."""
+        """One request. A conversation too long for the model is tried once more with half of its history and short results
+        of tools, and one with pictures or thoughts that the provider refuses once more with its text alone."""
         while True:
             try:
                 async for event in self._streamed():
                     yield event
                 return
             except TooLong:
-                if not self._talk.shorten():
+                if not self._talk.shorten(self._rows):
                     raise
             except ModelRefused:
                 if not self._talk.leave_out_blocks():
