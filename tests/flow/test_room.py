@@ -118,24 +118,28 @@ async def nothing_to_send(pipe: Pipeline) -> bool:
     return bool((await pipe.store.backlog())["outbox_waiting"] == 0)
 
 
-async def test_an_idle_worker_with_one_place_takes_a_wake_of_any_partition_at_once(
+async def test_an_idle_worker_with_one_place_takes_a_wake_of_any_partition_as_soon_as_one_of_the_only_partition(
     make_settings: Callable[..., Settings],
 ) -> None:
-    """One place serves all queues: none of them is looked at in turn while nothing waits."""
-    async with open_pipeline(make_settings(partitions=64, log_level="error")) as pipe:
-        rig, agent = Rig(pipe), Holding()
+    """One place serves all queues: none of them is looked at in turn while nothing waits. A turn around 64 queues took 3 s."""
+    only, any_of_many = [await _seconds_until_begun(make_settings, partitions) for partitions in (1, 64)]
+    assert any_of_many < 0.5 + 5 * only  # the machine is as slow for both
+
+
+async def _seconds_until_begun(make_settings: Callable[..., Settings], partitions: int) -> float:
+    """The median of several messages."""
+    async with open_pipeline(make_settings(partitions=partitions, log_level="error")) as pipe:
+        rig, agent, took = Rig(pipe), Holding(), []
         async with working(pipe, agent, slots=1):
             await rig.accept("quick", chat="first")
             await until(lambda: all_answered(pipe))
-            took = []
-            for n in range(30):
+            for n in range(15):
                 began = time.monotonic()
-                await rig.accept("quick", chat=f"c{n}")
-                await until(lambda n=n: f"c{n}" in agent.begun)  # type: ignore[misc]
+                await rig.accept("quick", chat=f"c{partitions}-{n}")
+                await until(lambda n=n: f"c{partitions}-{n}" in agent.begun)  # type: ignore[misc]
                 took.append(time.monotonic() - began)
                 await until(lambda: all_answered(pipe))
-    assert sorted(took)[len(took) // 2] < 0.5, took  # on a slow machine, too; a turn around all queues took 3 s
-    assert max(took) < 2, took
+    return sorted(took)[len(took) // 2]
 
 
 async def test_a_second_worker_gets_a_third_of_a_backlog_that_the_first_could_run_alone(
