@@ -63,9 +63,8 @@ def database_url(request: pytest.FixtureRequest, databases: Databases, tmp_path:
     if request.param == "sqlite":
         yield databases.fresh_sqlite(tmp_path)
     else:
-        url = databases.fresh_postgres()
-        yield url
-        databases.drop_postgres(url)
+        with databases.lent_postgres() as url:
+            yield url
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -41,13 +42,69 @@ def empty_redis(url: str) -> None:
     client.close()
 
 
+LARGE_BYTES = 8_000_000  # of tables and indexes: emptying them would leave much behind
+
+# What a database with the schema in place looks like: a test that changed any of this has it for itself.
+LOOKS = """
+SELECT md5(string_agg(found, ' ' ORDER BY found)), sum(bytes)::bigint FROM (
+    SELECT format('%s %s', oid, relname) AS found, pg_relation_size(oid) AS bytes
+    FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i', 'S', 'v', 'm')
+    UNION ALL SELECT format('%s %s %s %s', attrelid, attname, atttypid, attnotnull), 0
+    FROM pg_attribute WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace) AND attnum > 0
+    UNION ALL SELECT format('%s %s', oid, tgenabled), 0 FROM pg_trigger WHERE NOT tgisinternal
+    UNION ALL SELECT format('%s', oid), 0 FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+    UNION ALL SELECT format('%s', oid), 0 FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+    UNION ALL SELECT format('%s %s', setdatabase, setconfig), 0 FROM pg_db_role_setting
+    UNION ALL SELECT name, 0 FROM migrations
+) everything"""
+
+EMPTY = """
+DO $$ DECLARE found record; BEGIN
+    FOR found IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'migrations' LOOP
+        EXECUTE format('DELETE FROM %I', found.tablename);
+    END LOOP;
+    FOR found IN SELECT sequencename FROM pg_sequences WHERE schemaname = 'public' LOOP
+        EXECUTE format('ALTER SEQUENCE %I RESTART', found.sequencename);
+    END LOOP;
+END $$"""
+
+END_OTHERS = """
+SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+
+
 class Databases:
-    """Fresh databases with the schema in place. They are copied from templates: migrating each would be slow."""
+    """Databases with the schema in place and no rows. They are copied from templates: migrating each would be slow. On
+    PostgreSQL one database serves test after test: copying takes fourteen times as long as emptying."""
 
     def __init__(self, server_url: str) -> None:
         self._server_url = server_url
         self._template: str | None = None
+        self._empty: list[tuple[str, str]] = []  # databases that nobody has: their URL, and how they look
         self._sqlite_template: bytes | None = None
+
+    @contextmanager
+    def lent_postgres(self) -> Iterator[str]:
+        """A database for the block. Whoever is still connected at its end is thrown out."""
+        if self._empty:
+            url, looks = self._empty.pop()
+        else:
+            url = self.fresh_postgres()
+            with psycopg.connect(url, autocommit=True) as connection:
+                looks = _looks(connection)[0]
+        yield url
+        try:
+            with psycopg.connect(url, autocommit=True, options="-c default_transaction_read_only=off") as connection:
+                connection.execute(END_OTHERS)
+                found, size = _looks(connection)
+                if is_as_before := found == looks and size < LARGE_BYTES:
+                    connection.execute(EMPTY)
+        except psycopg.Error:
+            is_as_before = False
+        if is_as_before:
+            self._empty.append((url, looks))
+        else:
+            self.drop_postgres(url)
 
     def fresh_postgres(self) -> str:
         if self._template is None:
@@ -80,6 +137,12 @@ class Databases:
 
     def _url(self, name: str) -> str:
         return self._server_url.rpartition("/")[0] + f"/{name}"
+
+
+def _looks(connection: psycopg.Connection[Any]) -> tuple[str, int]:
+    row = connection.execute(LOOKS.encode()).fetchone()
+    assert row is not None
+    return str(row[0]), int(row[1])
 
 
 async def _migrate(url: str) -> None:
