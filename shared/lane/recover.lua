@@ -1,6 +1,7 @@
 -- Look at a key whose time has come: wake it if its lease or its delay has ended, or if its wake is lost. A key that lost
--- its worker or its wake goes to the front of the queue: it has waited there once. A queued wake is trusted, but not for
--- ever: it may be in a queue that nobody serves. At the fourth look a second wake is made, then at the 8th, 16th, 32nd and
+-- its worker or its wake goes to the front of the queue: it has waited there once. One whose message lost a second worker
+-- goes to the end: where leases end because the machine is slow, keys that come back would keep all others waiting.
+-- A queued wake is trusted, but not for ever: it may be in a queue that nobody serves. At the fourth look a second wake is made, then at the 8th, 16th, 32nd and
 -- every 64th, so that a long queue does not grow by looking at it. A second wake does no harm.
 -- KEYS[1] mail  KEYS[2] state  KEYS[3] due  KEYS[4..6] as rq_enqueue
 -- ARGV[1] key  ARGV[2] recheck_wake_after_ms  ARGV[3] job prefix  ARGV[4..9] as rq_enqueue
@@ -13,8 +14,8 @@ local mail, state, due, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[5]
 local key, recheck_wake_after_ms, job_prefix, job_id = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local FIRST, MOST = 4, 64
 local at = now_ms()
-local held = redis.call('HMGET', state, 'token', 'until', 'job', 'waited')
-local token, until_ms, last_job = held[1], tonumber(held[2]), held[3]
+local held = redis.call('HMGET', state, 'token', 'until', 'job', 'waited', 'attempts')
+local token, until_ms, last_job, attempts = held[1], tonumber(held[2]), held[3], tonumber(held[5]) or 0
 if until_ms and until_ms > at then
   redis.call('ZADD', due, until_ms, key)
   return 0
@@ -46,5 +47,5 @@ redis.call('HSET', state, 'job', job_id)
 if waited then redis.call('HSET', state, 'waited', waited) end
 redis.call('ZADD', due, at + recheck_wake_after_ms, key)
 rq_enqueue(4, 4)
-if cause == 2 or cause == 3 then redis.call('LMOVE', queue, queue, 'RIGHT', 'LEFT') end
+if cause == 3 or (cause == 2 and attempts < 2) then redis.call('LMOVE', queue, queue, 'RIGHT', 'LEFT') end
 return cause

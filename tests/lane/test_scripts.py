@@ -500,6 +500,20 @@ async def test_a_key_whose_lease_expired_goes_to_the_front_of_the_queue(bench: W
     assert second == waiting and (await bench.state("a"))["job"] == first
 
 
+async def test_a_key_whose_message_lost_a_second_worker_goes_to_the_end_of_the_queue(bench: Workbench) -> None:
+    await bench.put("a", 1)
+    await bench.put("b", 1)
+    await bench.lease()
+    [waiting] = await bench.queued()
+    await bench.expire("a")
+    await bench.lane.recover("a")
+    assert await (await bench.lease()).begin(1)
+    await bench.expire("a")
+    await bench.lane.recover("a")
+    [first, second] = await bench.queued()
+    assert first == waiting and (await bench.state("a"))["job"] == second
+
+
 async def test_a_key_whose_delay_ended_goes_to_the_end_of_the_queue(bench: Workbench) -> None:
     await bench.put("a", 1)
     await bench.put("b", 1)
