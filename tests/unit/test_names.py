@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MOST_ARGUMENTS = 6
 
 
-def nodes() -> Iterator[tuple[str, ast.AST]]:
-    for package in ("shared", "producers", "workers", "keyturn"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                yield str(path.relative_to(ROOT)), node
+@cache
+def nodes() -> tuple[tuple[str, ast.AST], ...]:
+    """Every class and function of the product, with its file."""
+    return tuple(
+        (str(path.relative_to(ROOT)), node)
+        for package in ("shared", "producers", "workers", "keyturn")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    )
 
 
 def test_no_two_classes_share_a_name() -> None:

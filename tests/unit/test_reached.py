@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,10 @@ class Uses:
     attributes: set[str] = field(default_factory=set)
     keywords: set[tuple[str, str]] = field(default_factory=set)  # of a call: the function's name and the argument's
 
-    def __or__(self, other: Uses) -> Uses:
-        return Uses(self.names | other.names, self.attributes | other.attributes, self.keywords | other.keywords)
+    def add(self, other: Uses) -> None:
+        self.names |= other.names
+        self.attributes |= other.attributes
+        self.keywords |= other.keywords
 
 
 def imported(tree: ast.AST) -> tuple[dict[str, Name], dict[str, str]]:
@@ -64,6 +67,7 @@ def uses(node: ast.AST, names: dict[str, Name], modules: dict[str, str]) -> Uses
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
+@cache
 def definitions() -> dict[Name, tuple[Definition, Uses]]:
     """Functions and classes of the package, with what each uses. What stands outside of them runs with the import."""
     found: dict[Name, tuple[Definition, Uses]] = {}
@@ -79,17 +83,18 @@ def definitions() -> dict[Name, tuple[Definition, Uses]]:
     return found
 
 
+@cache
 def reached() -> tuple[set[Name], Uses]:
     """What the product uses of the package, directly or through something else in it."""
     known, all_uses = definitions(), Uses()
     for path in product():
         tree = ast.parse(path.read_text())
-        all_uses |= uses(tree, *imported(tree))
+        all_uses.add(uses(tree, *imported(tree)))
     seen: set[Name] = set()
     while fresh := all_uses.names - seen:
         seen |= fresh
         for name in fresh & known.keys():
-            all_uses |= known[name][1]
+            all_uses.add(known[name][1])
     return seen, all_uses
 
 
