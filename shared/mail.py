@@ -5,6 +5,7 @@
 | Inbound   | `{"v":1,"inbound":{…}}`        | the door, when somebody said something |
 | the same with terms | `{"v":1,"asked":{…}}` | the door; a kind of its own, because older workers would leave the terms out |
 | OwnInbound | `{"v":1,"own":{…}}`           | the door, for an announcement; a housekeeper, when a schedule is due |
+| the same of the kind EXPIRY | `{"v":1,"expiry":{…}}` | a housekeeper, when the time of a question is over |
 | TakeNotes | `{"flush":"<session>","v":1}`  | the memory watch, for a session that is over; older ones have no `v` |
 
 The journal and dead letters hold inbounds in the same form.
@@ -31,7 +32,7 @@ from shared.field_types import MAYBE_TEXT, TEXT, FieldTypes, of_type
 from shared.messages import Entry, Inbound, Kind, OwnInbound, Terms
 from shared.value import value
 
-INBOUND_VERSION, TAKE_NOTES_VERSION, ASKED_VERSION, OWN_VERSION = 1, 1, 1, 1
+INBOUND_VERSION, TAKE_NOTES_VERSION, ASKED_VERSION, OWN_VERSION, EXPIRY_VERSION = 1, 1, 1, 1, 1
 _PLAIN = tuple(field.name for field in fields_of(Inbound) if field.name != "terms")
 _OWN_PLAIN = tuple(field.name for field in fields_of(OwnInbound) if field.name != "terms")
 
@@ -55,7 +56,10 @@ def encode_mail(content: Content) -> bytes:
     if isinstance(content, TakeNotes):
         return encode_json({"flush": content.session_id, "v": TAKE_NOTES_VERSION})
     if isinstance(content, OwnInbound):  # under a name of its own: who does not know it must not answer it
-        return encode_json({"v": OWN_VERSION, "own": {name: getattr(content, name) for name in _OWN_PLAIN}})
+        fields = {name: getattr(content, name) for name in _OWN_PLAIN}
+        if content.kind is Kind.EXPIRY:
+            return encode_json({"v": EXPIRY_VERSION, "expiry": fields})
+        return encode_json({"v": OWN_VERSION, "own": fields})
     if content.terms is not None:
         return encode_json({"v": ASKED_VERSION, "asked": content})
     return encode_json({"v": INBOUND_VERSION, "inbound": {name: getattr(content, name) for name in _PLAIN}})
@@ -79,6 +83,9 @@ def decode_mail(record: bytes | str) -> Content:
     if "own" in fields:
         check_version("an inbound of ours", fields.get("v"), OWN_VERSION)
         return _own_inbound(fields["own"])
+    if "expiry" in fields:
+        check_version("the end of a question", fields.get("v"), EXPIRY_VERSION)
+        return _own_inbound(fields["expiry"])
     if "flush" in fields:
         check_version("notes to take", fields.get("v", 1), TAKE_NOTES_VERSION)
         return _take_notes(fields["flush"])

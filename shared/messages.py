@@ -36,6 +36,7 @@ class Kind(StrEnum):
     MESSAGE = "message"  # somebody said it: it is answered
     ANNOUNCEMENT = "announcement"  # ours to say: its text goes to the chat as it is, and no agent runs
     FIRE = "fire"  # the time of a schedule has come: the agent runs on its text
+    EXPIRY = "expiry"  # the time of a question is over: the run that asked it goes on without an answer
 
 
 @value
@@ -105,7 +106,7 @@ class Inbound:
 
 @value
 class OwnInbound(Inbound):
-    """An inbound that nobody said: ours to say, or a schedule's to ask."""
+    """An inbound that nobody said: ours to say, a schedule's to ask, or the end of a question's time."""
 
     purpose: Kind = Kind.ANNOUNCEMENT
     owned_by: str | None = None

@@ -6,7 +6,7 @@ the answer: it is mail, and the turn that it begins takes the run up. After a cr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -15,6 +15,7 @@ import orjson
 from shared.agent.events import Ask
 from shared.agent.turn import Said
 from shared.codec import decode_source, encode_text, from_fields
+from shared.errors import Malformed
 from shared.ids import fresh_id
 from shared.messages import Source
 from shared.store.change import Also
@@ -38,7 +39,8 @@ class AsksSql(Protocol):
     def open_asks(self, *, session_key: str) -> Step: ...
     def answers_of_run(self, *, run: str) -> Step: ...
     def last_ended_ask(self, *, session_key: str) -> Step: ...
-    def asks_overdue(self, *, now: int, limit: int) -> Step: ...
+    def asks_overdue(self, *, now: int, after_at: int, after_id: str, limit: int) -> Step: ...
+    def expire_ask(self, *, ask: str, now: int) -> Step: ...
     def forget_asks(self, *, before: int) -> Step: ...
 
 
@@ -71,7 +73,14 @@ class OverdueAsk:
 
     id: str
     text: str
-    source: Source
+    session_key: str  # of the conversation that asked
+    expires_at: int
+    source_json: str
+
+    @property
+    def source(self) -> Source:
+        """Who was asked, and where; Malformed where the record cannot be read."""
+        return _source(self.source_json)
 
 
 class AskStore:
@@ -95,10 +104,15 @@ class AskStore:
         [rows] = await self._database.read(sql.last_ended_ask(session_key=session_key))
         return str(rows[0]["state"]) if rows else None
 
-    async def overdue(self, now: int, limit: int) -> list[OverdueAsk]:
-        """Some open questions whose time is over, the oldest first."""
-        [rows] = await self._database.read(sql.asks_overdue(now=now, limit=limit))
-        return [OverdueAsk(row["id"], row["text"], _source(row)) for row in rows]
+    async def overdue(self, now: int, after: OverdueAsk | None, limit: int) -> list[OverdueAsk]:
+        """Some open questions whose time is over, the oldest first, from behind `after` on."""
+        at, id = (after.expires_at, after.id) if after is not None else (0, "")
+        [rows] = await self._database.read(sql.asks_overdue(now=now, after_at=at, after_id=id, limit=limit))
+        return [OverdueAsk(**row) for row in rows]
+
+    async def expire(self, ask: str, now: int) -> None:
+        """End a question that no turn could end. Its run does not go on, and is deleted as a leftover."""
+        await self._database.write(sql.expire_ask(ask=ask, now=now))
 
     async def forget(self, before: int) -> None:
         """Delete the questions that ended before a time."""
@@ -169,13 +183,17 @@ def _open(row: Row) -> OpenAsk:
         row["text"],
         tuple(orjson.loads(row["choices"])),
         bool(row["is_approval"]),
-        _source(row),
+        _source(row["source"]),
         row["expires_at"],
     )
 
 
-def _source(row: Mapping[str, str]) -> Source:
-    return decode_source(orjson.loads(row["source"]))
+def _source(record: str) -> Source:
+    try:
+        fields = orjson.loads(record)
+    except orjson.JSONDecodeError:
+        raise Malformed("the source of a question is no JSON") from None
+    return decode_source(fields)
 
 
 def _ms(time: timedelta) -> int:

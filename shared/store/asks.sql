@@ -41,8 +41,14 @@ SELECT name, answer FROM asks WHERE run_id = :run AND state = 'answered' AND ans
 SELECT state FROM asks WHERE session_key = :session_key AND state <> 'open' ORDER BY ended_at DESC LIMIT 1
 
 -- name: asks_overdue
--- Open questions whose time is over.
-SELECT id, text, source FROM asks WHERE state = 'open' AND expires_at <= :now ORDER BY expires_at LIMIT :limit
+-- Open questions whose time is over, from behind a given one on.
+SELECT id, text, session_key, expires_at, source AS source_json FROM asks
+WHERE state = 'open' AND expires_at <= :now AND expires_at >= :after_at AND (expires_at > :after_at OR id > :after_id)
+ORDER BY expires_at, id LIMIT :limit
+
+-- name: expire_ask
+-- End an open question without a turn.
+UPDATE asks SET state = 'expired', ended_at = :now WHERE id = :ask AND state = 'open'
 
 -- name: forget_asks
 -- Forget questions that ended long ago.

@@ -45,8 +45,10 @@ PART = PartRecord(
 NOTES = TakeNotes("ses_1")
 TERMS = Terms("helper", "Be kind.", (), ("hi",), True)
 OWN = OwnInbound("in_2", "sch_1:60000", Source("schedule", "sch_1"), "news?", purpose=Kind.FIRE, owned_by="slack:u=U1")
+EXPIRY = replace(OWN, event_id="question-expired:ask_1_000:0", text="Well?", purpose=Kind.EXPIRY, owned_by=None)
 VALUES: dict[str, Any] = {
     "asked": replace(INBOUND, terms=TERMS),
+    "expiry": EXPIRY,
     "inbound": INBOUND,
     "own": OWN,
     "take_notes": NOTES,
@@ -54,6 +56,7 @@ VALUES: dict[str, Any] = {
 }
 VERSIONS = {
     "asked": "shared.mail.ASKED_VERSION",
+    "expiry": "shared.mail.EXPIRY_VERSION",
     "inbound": "shared.mail.INBOUND_VERSION",
     "own": "shared.mail.OWN_VERSION",
     "take_notes": "shared.mail.TAKE_NOTES_VERSION",

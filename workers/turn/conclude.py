@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 Written = TypeVar("Written")
 NOTICE = "Sorry, I could not process your last message. It has been set aside for a person to look at."
 NOT_RUN = "A scheduled run failed. It has been set aside for a person to look at."
+NOT_GONE_ON = "Nobody answered my question in time, and going on without an answer failed. A person has to look at it."
 RETRY_SECONDS = 0.5  # between tries to commit while the database is away
 COUNTED_AS = {State.SUPERSEDED: "stopped", State.REJECTED: "rejected", State.DEAD: "dead"}
 
@@ -158,6 +159,8 @@ def bury(attempt: Attempt, reason: str, detail: str, notice: str = NOTICE) -> Co
         return end_mail(attempt, Ending(State.DEAD, reason, detail))
     if attempt.inbound.kind is Kind.FIRE:
         notice = NOT_RUN
+    if attempt.inbound.kind is Kind.EXPIRY:
+        notice = NOT_GONE_ON
     return end_mail(attempt, Ending(State.DEAD, reason, detail), (Reply(notice),))
 
 
