@@ -15,7 +15,7 @@ from shared.operating.messages import drop_message
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from tests.flow.test_asking import TEA, careful, last_told, questions, say
-from tests.flow.test_steps import by_rows, left_in_sql
+from tests.flow.test_steps import by_rows, kill_inside, killed, left_in_sql, next_worker
 from tests.store.books import ask, write
 from tests.support import counted
 from tests.support.counted import World
@@ -25,6 +25,7 @@ from workers.agents.resolve import resolve
 from workers.turn.take import take_turns
 from workers.upkeep import asks as upkeep
 from workers.upkeep.asks import OverdueQuestions
+from workers.upkeep.runs import AGE_MS, LeftoverRuns
 
 
 @pytest.fixture
@@ -118,6 +119,9 @@ async def test_ag7_a_question_whose_mail_never_gets_a_turn_is_ended_without_one(
             await drop_message(rig.pipe, id, tell=False)
         await overdue(rig)
     assert await questions(rig) == ["expired"] and await waiting(rig) == []
+    await write(rig.pipe.store, "UPDATE runs SET created_at = :at", at=now_ms() - 2 * AGE_MS)
+    await LeftoverRuns(rig.pipe).look()
+    assert await left_in_sql(rig) == 0
 
 
 @pytest.mark.parametrize("word", ["/approve", "yes"])
@@ -136,3 +140,21 @@ async def test_ag7_an_answer_after_the_time_runs_nothing_though_no_housekeeper_l
         await write(rig.pipe.store, "UPDATE asks SET expires_at = :at WHERE state = 'open'", at=now_ms() - 1)
         assert (await say(rig, word, chat="late")).startswith("That question has expired")
     assert world.charged == ["tea"] and await questions(rig) == ["answered", "open"]
+
+
+async def test_the_steps_of_a_run_are_kept_while_its_question_is_open(rig: Rig, world: World) -> None:
+    """The mail that approved ends otherwise, when its call had been made: the next approval does not make it again."""
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        rig.agent = careful(provider)
+        await say(rig, "tea please")
+        kill_inside(world, "tea")
+        approval = await rig.accept("/approve")
+        await killed(rig)
+        await drop_message(rig.pipe, approval.id, tell=False)
+        await write(rig.pipe.store, "UPDATE runs SET created_at = :at", at=now_ms() - 2 * AGE_MS)
+        await LeftoverRuns(rig.pipe).look()
+        assert await questions(rig) == ["open"]
+        await rig.accept("/approve")
+        await next_worker(rig)
+    assert world.charged == ["tea"] and await questions(rig) == ["answered"] and await left_in_sql(rig) == 0
+    assert "may have happened" in provider.requests[-1].last
