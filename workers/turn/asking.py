@@ -143,6 +143,5 @@ async def _answered(attempt: Attempt, asked: Sequence[OpenAsk], ask: OpenAsk, sa
         text = f"Noted. Still open: {_listed(still)}"
         return command_done(attempt, CommandAnswer(text, Change(also=(keep_answer(ask, said),))))
     answers = {**await attempt.parts.pipe.store.asks.answers(run), ask.name: said}
-    return replace(
-        attempt, taken_up=TakenUp(run, answers, "expired" if said.is_expired else "answered", keep_answer(ask, said))
-    )
+    ends_as = "expired" if said.is_expired else "answered"
+    return replace(attempt, taken_up=TakenUp(run, answers, ends_as, keep_answer(ask, said), ask.source))

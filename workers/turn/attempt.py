@@ -8,7 +8,7 @@ from shared.agent.turn import Said
 from shared.ids import fresh_id
 from shared.lane import Lease
 from shared.lane.session_lock import SessionLock
-from shared.messages import Entry, Inbound, Mail, Session
+from shared.messages import Entry, Inbound, Mail, Session, Source
 from shared.owner import owner_of
 from shared.session_key import SessionKey
 from shared.store.change import Also, Proof
@@ -43,6 +43,7 @@ class TakenUp:
     answers: Mapping[str, Said]  # by Ask.id
     ends_as: str  # how its questions end: answered or expired
     kept: Also  # keeps the answer, if the run asks further questions
+    asker: Source  # on whose behalf it runs, whoever answered
 
 
 @value

@@ -78,7 +78,8 @@ def _parked(prepared: Prepared, result: Result) -> Conclusion:
     attempt = prepared.attempt
     change = attempt.again.change if attempt.again is not None else NO_CHANGE
     facts = {**change.facts, **prepared.facts, **waiting_runs(attempt.session, attempt.run_id, waits=True)}
-    parked = park(attempt.run_id, attempt.mail.inbound.id, attempt.mail.inbound.source, result.asks)
+    asker = attempt.taken_up.asker if attempt.taken_up is not None else attempt.mail.inbound.source
+    parked = park(attempt.run_id, attempt.mail.inbound.id, asker, result.asks)
     if attempt.taken_up is not None:
         parked = (attempt.taken_up.kept, *parked)
     change = with_usage(attempt, result, replace(change, facts=facts, also=(*change.also, *parked)))

@@ -114,6 +114,7 @@ async def prepare(attempt: Attempt) -> Prepared:
         deadline=time.monotonic() + parts.pipe.settings.turn_timeout_seconds,
         rows=steps.rows,
         answers=attempt.taken_up.answers if attempt.taken_up is not None else {},
+        asker=attempt.taken_up.asker if attempt.taken_up is not None else None,
         steps=LoggedSteps(steps),
         files=BlobFiles(parts.pipe.blobs),
     )
