@@ -41,15 +41,18 @@ Written = TypeVar("Written")
 NOTICE = "Sorry, I could not process your last message. It has been set aside for a person to look at."
 NOT_RUN = "A scheduled run failed. It has been set aside for a person to look at."
 NOT_GONE_ON = "Nobody answered my question in time, and going on without an answer failed. A person has to look at it."
+NOBODY_TO_ASK = "This needs an answer from a person, and a request without a conversation cannot wait for one."
 RETRY_SECONDS = 0.5  # between tries to commit while the database is away
 COUNTED_AS = {State.SUPERSEDED: "stopped", State.REJECTED: "rejected", State.DEAD: "dead"}
 
 
 def conclude(prepared: Prepared, result: Result) -> Conclusion:
     """The agent has answered: its rows and replies, what they cost, and a title where one costs nothing. Or it asks."""
+    attempt = prepared.attempt
+    if result.asks and attempt.inbound.is_stateless:
+        return _nobody_to_ask(attempt, result)
     if result.asks:
         return _parked(prepared, result)
-    attempt = prepared.attempt
     titles = attempt.parts.titles if not attempt.inbound.is_stateless else None
     entries = attempt.steps.marked(result.entries) if attempt.steps is not None else result.entries
     session, said = attempt.session, marks.user_row(attempt.inbound)
@@ -91,6 +94,12 @@ def _parked(prepared: Prepared, result: Result) -> Conclusion:
     replies = (*map(Reply, prepared.opening_notices), *answer)
     change = without_reset_facts(attempt.session, change)
     return Conclusion(attempt, _commit_of(attempt, prepared.proof, ANSWERED, entries, replies, change), "answered")
+
+
+def _nobody_to_ask(attempt: Attempt, result: Result) -> Conclusion:
+    """The agent asks somebody in a request without a conversation: nobody could answer, and nothing of it may be kept."""
+    change = with_usage(attempt, result, NO_CHANGE)
+    return end_mail(attempt, Ending(State.REJECTED, "asks"), (Reply(NOBODY_TO_ASK),), change=change)
 
 
 def _with_run_ended(attempt: Attempt, change: Change) -> Change:
