@@ -144,5 +144,6 @@ async def _tell(pipe: Pipeline, said: Announcement, target: Target, place: Place
 
 async def _save(pipe: Pipeline, said: Announcement, target: Target) -> TargetOutcome:
     at_ms = said.at_ms or now_ms()
-    path = await save_output(pipe.settings.data_dir, "send", at_ms, {"target": str(target)}, said.text)
+    key, header = f"{said.sender} {said.key}", {"target": str(target)}
+    path = await save_output(pipe.settings.data_dir, "send", at_ms, key, header, said.text)
     return TargetOutcome(str(target), "saved", path=str(path))

@@ -22,6 +22,9 @@ class ScheduleSettings(Block):
     """After a time when nobody was there, schedules that are late run within this time, and not all at once."""
     failures: int = Field(default=5, ge=0)
     """A schedule whose turns became dead letters this often in a row is paused, and its chat is told. 0: never."""
+    kept_days: float = Field(default=30, ge=0)
+    """What became of slots, schedules that have ended, and files under `DATA_DIR/cron/output` are removed after so many days. The
+    newest 20 slots of a schedule stay. 0: all are kept for ever."""
     by_schedules: bool = False
     """Whether an agent in a scheduled turn may make further schedules."""
 

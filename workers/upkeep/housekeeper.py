@@ -13,6 +13,7 @@ from workers.upkeep.housekeeping_duty import HousekeepingDuty
 from workers.upkeep.index import SearchIndexing
 from workers.upkeep.journal import UnknownMail
 from workers.upkeep.memory import EndedConversations
+from workers.upkeep.old_slots import OldSlots
 from workers.upkeep.outbox import UnknownReplies
 from workers.upkeep.rq_leftovers import RqLeftovers
 from workers.upkeep.runs import LeftoverRuns
@@ -47,7 +48,8 @@ def duties(pipe: Pipeline) -> list[HousekeepingDuty]:
         SearchIndexing(pipe),
         EndedConversations(pipe),
     ]
-    return [*found, LeftoverRuns(pipe), OverdueQuestions(pipe), EndedRequests(pipe), UnreferredBlobs(pipe)]
+    found += [LeftoverRuns(pipe), OverdueQuestions(pipe), EndedRequests(pipe), UnreferredBlobs(pipe)]
+    return [*found, OldSlots(pipe)]
 
 
 async def repeat(duty: HousekeepingDuty, stopping: asyncio.Event) -> None:
