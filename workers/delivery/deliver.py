@@ -74,6 +74,10 @@ class Outgoing:
         draft = await self._kept(lambda: self._drafts.find(part.draft or ""))
         return replace(part, edits=draft.receipt) if draft is not None and draft.receipt else part
 
+    async def is_wanted(self, part: Part) -> bool:
+        """False: a draft whose answer is finished."""
+        return await self._kept(lambda: self._drafts.is_wanted(part))
+
     async def sending(self, part: Part) -> bool:
         return await self._kept(lambda: self._outbox.sending(part, self.lease.token))
 
@@ -164,6 +168,9 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
     sender = outgoing.senders.get(platform)
     if sender is None:
         await outgoing.bury(part, "no sender", f"no sender for {platform} is configured")
+        return None
+    if not await outgoing.is_wanted(part):
+        await outgoing.sent(part, Receipt())
         return None
     try:
         with stage("send"):

@@ -65,6 +65,7 @@ class Attempt:
     again: Again | None = None  # /retry: the history to run on, and what the commit takes back
     closing_notices: tuple[str, ...] = ()  # what the chat is told after the answer
     may_have_run: bool = False  # an attempt before this one may have called tools
+    may_have_draft: bool = False  # one may have begun to show its answer; attempts that were given back count no number
     taken_up: TakenUp | None = None  # the run that the mail's answer takes up
     steps: RunLog | None = None  # what this attempt and those before it have done; None: not looked for yet
 

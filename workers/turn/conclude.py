@@ -67,8 +67,7 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
         last = next((entry for entry in reversed(entries) if entry.role == "assistant"), None)
         afterwards = partial(titles.after, session, partial(_whose, attempt), said, last)
     answer = result.replies
-    if prepared.preview is not None and (prepared.preview.has_draft or attempt.number > 1):
-        answer = _in_place_of_the_draft(attempt, answer)
+    answer = _in_place_of_a_draft(prepared, answer)
     replies = (*map(Reply, prepared.opening_notices), *answer, *map(Reply, attempt.closing_notices))
     change = _with_run_ended(attempt, without_reset_facts(session, change))
     written = _commit_of(attempt, prepared.proof, ANSWERED, (said, *entries), replies, change)
@@ -89,8 +88,7 @@ def _parked(prepared: Prepared, result: Result) -> Conclusion:
     question = question_text(result.asks)
     entries = (marks.user_row(attempt.inbound), Entry("assistant", question))
     answer: tuple[Reply, ...] = (*result.replies, Reply(question))
-    if prepared.preview is not None and (prepared.preview.has_draft or attempt.number > 1):
-        answer = _in_place_of_the_draft(attempt, answer)
+    answer = _in_place_of_a_draft(prepared, answer)
     replies = (*map(Reply, prepared.opening_notices), *answer)
     change = without_reset_facts(attempt.session, change)
     return Conclusion(attempt, _commit_of(attempt, prepared.proof, ANSWERED, entries, replies, change), "answered")
@@ -137,6 +135,14 @@ def with_usage(attempt: Attempt, result: Result, change: Change) -> Change:
         return change
     day = day_at(now_ms(), attempt.parts.pipe.settings)
     return replace(change, also=(*change.also, *turns_usage(rows, _whose(attempt), day)))
+
+
+def _in_place_of_a_draft(prepared: Prepared, replies: Sequence[Reply]) -> tuple[Reply, ...]:
+    """The same for a finished answer, where there may be a draft: of this attempt, or of one before it."""
+    preview, attempt = prepared.preview, prepared.attempt
+    if preview is None or not (preview.has_draft or attempt.may_have_draft or attempt.number > 1):
+        return tuple(replies)
+    return _in_place_of_the_draft(attempt, replies)
 
 
 def _in_place_of_the_draft(attempt: Attempt, replies: Sequence[Reply]) -> tuple[Reply, ...]:

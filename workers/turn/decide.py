@@ -64,6 +64,7 @@ def _attempt(held: HeldKey, opened: Opened, number: int, *, isolated: bool = Fal
         isolated,
         opened.outage_ms,
         may_have_run=opened.may_have_run,
+        may_have_draft=opened.may_have_draft,
     )
 
 
