@@ -74,4 +74,4 @@ class Result:
     entries: tuple[Entry, ...] = ()
     replies: tuple[Reply, ...] = ()
     spent: tuple[Mapping[str, Any], ...] = ()  # usage that none of the rows carries
-    asks: tuple[Ask, ...] = ()  # the turn ends with these questions instead, and no replies
+    asks: tuple[Ask, ...] = ()  # the turn ends with these questions; of its rows, only what they cost counts now

@@ -29,7 +29,7 @@ class AsksSql(Protocol):
     """The statements of asks.sql, with the values that each needs."""
 
     def commit_parked_run(
-        self, *, run: str, session_id: str, session_key: str, inbound_id: str, turn_id: str, now: int
+        self, *, run: str, session_id: str, session_key: str, inbound_id: str, turn_id: str, counted: int, now: int
     ) -> Step: ...
     def commit_ended_asks(self, *, run: str, state: str, session_id: str, turn_id: str, now: int) -> Step: ...
     def commit_asks(
@@ -119,8 +119,9 @@ class AskStore:
         await self._database.write(sql.forget_asks(before=before))
 
 
-def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask]) -> tuple[Also, ...]:
-    """Statements of a commit: the run waits for the answers to these questions."""
+def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask], counted: int = 0) -> tuple[Also, ...]:
+    """Statements of a commit: the run waits for the answers to these questions. The commit counts what its steps have cost, up to
+    the one with the number `counted`."""
 
     def added(now: int) -> str:
         first = fresh_id()
@@ -145,6 +146,7 @@ def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask]) -> tupl
             session_id=stamp.session_id,
             session_key=stamp.session_key,
             turn_id=stamp.turn_id,
+            counted=counted,
             now=stamp.now,
         ),
         lambda stamp: sql.commit_asks(

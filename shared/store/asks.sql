@@ -2,11 +2,11 @@
 -- batch.sql.
 
 -- name: commit_parked_run
--- Let a run wait for a person, with its steps. Whoever held it is refused from now on.
-INSERT INTO runs (id, session_id, session_key, inbound_id, holder, state, created_at)
-SELECT :run, :session_id, :session_key, :inbound_id, '', 'parked', :now
+-- Let a run wait for a person, with its steps, whose cost is counted by the same commit. Whoever held it is refused from now on.
+INSERT INTO runs (id, session_id, session_key, inbound_id, holder, state, counted, created_at)
+SELECT :run, :session_id, :session_key, :inbound_id, '', 'parked', :counted, :now
 FROM {{batch.ours}} WHERE ours.id = :session_id AND ours.turn_id = :turn_id
-ON CONFLICT (id) DO UPDATE SET state = 'parked', holder = ''
+ON CONFLICT (id) DO UPDATE SET state = 'parked', holder = '', counted = excluded.counted
 
 -- name: commit_ended_asks
 -- End the questions of a run that are still open.

@@ -50,8 +50,8 @@ SELECT data FROM messages
 WHERE session_id = :session_id AND turn_id = :turn_id AND role = 'tool' AND data LIKE '%"may_have_happened":%' ORDER BY n
 
 -- name: run_holder
--- Who holds a run.
-SELECT holder FROM runs WHERE id = :run
+-- Who holds a run, and up to which step a commit has counted what it cost.
+SELECT holder, counted FROM runs WHERE id = :run
 
 -- name: commit_no_steps
 -- Forget the steps of a run whose turn is committed: the transcript has what they gave.

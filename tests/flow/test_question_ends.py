@@ -13,7 +13,7 @@ from shared.door import accept
 from shared.messages import Terms
 from shared.operating.messages import drop_message
 from shared.pipeline import open_pipeline
-from shared.settings import Settings
+from shared.settings import BudgetSettings, Settings
 from tests.flow.test_asking import TEA, careful, last_told, questions, say
 from tests.flow.test_steps import by_rows, kill_inside, killed, left_in_sql, next_worker
 from tests.store.books import ask, write
@@ -22,6 +22,8 @@ from tests.support.counted import World
 from tests.support.openai import open_provider
 from tests.support.pipe import Rig, an_inbound, control_key, key_of
 from workers.agents.resolve import resolve
+from workers.agents.tools.approval import SHOWN_CHARACTERS, TOO_LONG
+from workers.side.budget import Budgets
 from workers.turn.take import take_turns
 from workers.upkeep import asks as upkeep
 from workers.upkeep.asks import OverdueQuestions
@@ -158,3 +160,44 @@ async def test_the_steps_of_a_run_are_kept_while_its_question_is_open(rig: Rig, 
         await next_worker(rig)
     assert world.charged == ["tea"] and await questions(rig) == ["answered"] and await left_in_sql(rig) == 0
     assert "may have happened" in provider.requests[-1].last
+
+
+async def test_what_a_run_used_is_counted_when_it_begins_to_wait_and_not_again_when_it_goes_on(
+    rig: Rig, world: World
+) -> None:
+    run = ((("charge", "tea"),), (("charge", "tip"),))
+    async with open_provider(answer=by_rows(run)) as provider:
+        rig.agent = careful(provider)
+        for n, text in enumerate(("tea please", "/approve", "/approve"), 1):
+            await say(rig, text)
+            assert (await rig.pipe.store.usage.of_all()).requests == n
+    assert world.charged == ["tea", "tip"]
+
+
+async def test_an_answer_beyond_the_budget_is_refused_and_the_run_still_waits(
+    make_settings: Callable[..., Settings], world: World
+) -> None:
+    settings = make_settings(budget=BudgetSettings(user_tokens_per_day=1))
+    async with open_pipeline(settings) as pipe, open_provider(answer=by_rows(TEA)) as provider:
+        rig = Rig(pipe, careful(provider))
+        await say(rig, "tea please")
+        await rig.accept("/approve")
+        await take_turns(await rig.lease(), replace(rig.parts(), budgets=Budgets(pipe)))
+        assert "budget" in await last_told(rig) and await questions(rig) == ["open"] and world.charged == []
+        assert await say(rig, "/approve") == "enjoy"  # another day
+    assert world.charged == ["tea"]
+
+
+@pytest.mark.parametrize("length", [9_000, 11_000])
+async def test_a_person_is_shown_the_whole_arguments_or_is_not_asked(rig: Rig, world: World, length: int) -> None:
+    what = "x" * length
+    async with open_provider(answer=by_rows(((("charge", what),),))) as provider:
+        rig.agent = careful(provider)
+        told = await say(rig, "tea please")
+    assert world.charged == []
+    if length > SHOWN_CHARACTERS:
+        assert told == "enjoy" and provider.requests[-1].last == TOO_LONG and await questions(rig) == []
+    else:
+        rows = await ask(rig.pipe.store, "SELECT destination FROM outbox LIMIT 1")
+        parts = await rig.pipe.store.outbox.open_parts(rows[0]["destination"], 100)
+        assert what in "".join(part.text for part in parts) and await questions(rig) == ["open"]

@@ -73,7 +73,7 @@ class Heard:
         """What came of a turn whose events have ended. AgentFault where the last one was neither `Done` nor `Ask`."""
         if self._asks:
             spent = self._spent if self._begun is None else [*self._spent, self._begun]
-            return Result((), tuple(self._notices), tuple(spent), tuple(self._asks))
+            return Result(tuple(self._rows), tuple(self._notices), tuple(spent), tuple(self._asks))
         if self._done is None:
             raise AgentFault("the agent ended without Done")
         replies = self._done.replies

@@ -60,6 +60,10 @@ class Reading:
                 raise Stopped(self._heard.cut_short()) from error
             raise
 
+    def so_far(self) -> Result:
+        """What the agent has said and used, where it did not end as it should."""
+        return self._heard.cut_short()
+
     async def _read_here(self) -> None:
         task = self._task = asyncio.current_task()
         assert task is not None  # coroutines run in tasks

@@ -38,6 +38,7 @@ SETTLED = {
     "expired": "That question has expired: nobody answered it in time.",
     "closed": "That question is closed.",
 }
+LISTED_CHARACTERS = 200  # of each question, where several are listed
 NOTHING_OPEN = "There is no open question here."
 NOT_YOURS = "This question is for somebody else."
 OVER = "The conversation with that question is over. Nothing was run."
@@ -102,7 +103,12 @@ def _latest(asked: Sequence[OpenAsk]) -> list[OpenAsk]:
 
 
 def _listed(asks: Sequence[OpenAsk]) -> str:
-    return " ".join(f"{ask.number}. {ask.text}" for ask in asks)
+    """The questions by their numbers, each with its beginning: the chat has seen them whole."""
+    return " ".join(f"{ask.number}. {_beginning(ask.text)}" for ask in asks)
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= LISTED_CHARACTERS else f"{text[:LISTED_CHARACTERS]}…"
 
 
 async def _which(attempt: Attempt, asked: Sequence[OpenAsk]) -> str:

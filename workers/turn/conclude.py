@@ -65,7 +65,7 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
     afterwards = None
     if titles is not None and attempt.again is None and change.title is None:
         last = next((entry for entry in reversed(entries) if entry.role == "assistant"), None)
-        afterwards = partial(titles.after, session, partial(_whose, attempt), said, last)
+        afterwards = partial(titles.after, session, partial(whose, attempt), said, last)
     answer = result.replies
     answer = _in_place_of_a_draft(prepared, answer)
     replies = (*map(Reply, prepared.opening_notices), *answer, *map(Reply, attempt.closing_notices))
@@ -75,13 +75,14 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
 
 
 def _parked(prepared: Prepared, result: Result) -> Conclusion:
-    """The agent asks somebody: the mail is answered by the question, and the run waits with its steps. What its rows cost
-    is counted when they are committed."""
+    """The agent asks somebody: the mail is answered by the question, and the run waits with its steps. What they cost is
+    counted now: nobody may ever answer."""
     attempt = prepared.attempt
     change = attempt.again.change if attempt.again is not None else NO_CHANGE
     facts = {**change.facts, **prepared.facts, **waiting_runs(attempt.session, attempt.run_id, waits=True)}
     asker = attempt.taken_up.asker if attempt.taken_up is not None else attempt.mail.inbound.source
-    parked = park(attempt.run_id, attempt.mail.inbound.id, asker, result.asks)
+    counted = attempt.steps.last if attempt.steps is not None else 0
+    parked = park(attempt.run_id, attempt.mail.inbound.id, asker, result.asks, counted)
     if attempt.taken_up is not None:
         parked = (attempt.taken_up.kept, *parked)
     change = with_usage(attempt, result, replace(change, facts=facts, also=(*change.also, *parked)))
@@ -129,12 +130,20 @@ def announce(attempt: Attempt) -> Conclusion:
 
 
 def with_usage(attempt: Attempt, result: Result, change: Change) -> Change:
-    """The change with what an agent has used. Requests without a row come first: the last prompt is a row's, if any is."""
+    """The change with what an agent has used. Requests without a row come first: the last prompt is a row's, if any is. Rows
+    that were counted when their run began to wait for a person are not counted again."""
     spent = tuple([Entry("assistant", "", data={marks.USAGE: usage}) for usage in result.spent])
-    if not has_usage(rows := (*spent, *result.entries)):
+    entries = result.entries
+    if attempt.steps is not None and attempt.steps.counted_rows:
+        entries = entries[attempt.steps.counted_rows :]
+    return _with_cost(attempt, (*spent, *entries), change)
+
+
+def _with_cost(attempt: Attempt, rows: Sequence[Entry], change: Change) -> Change:
+    if not has_usage(rows):
         return change
     day = day_at(now_ms(), attempt.parts.pipe.settings)
-    return replace(change, also=(*change.also, *turns_usage(rows, _whose(attempt), day)))
+    return replace(change, also=(*change.also, *turns_usage(rows, whose(attempt), day)))
 
 
 def _in_place_of_a_draft(prepared: Prepared, replies: Sequence[Reply]) -> tuple[Reply, ...]:
@@ -169,15 +178,17 @@ def end_mail(
 
 
 def bury(attempt: Attempt, reason: str, detail: str, notice: str = NOTICE) -> Conclusion:
-    """Make the message a dead letter and tell the chat, once: both by the one commit. Of a text that was ours to say, there is
-    nothing to tell."""
+    """Make the message a dead letter and tell the chat, once: both by the one commit, which counts what the attempts' steps have
+    cost. Of a text that was ours to say, there is nothing to tell."""
     if attempt.inbound.kind is Kind.ANNOUNCEMENT:
         return end_mail(attempt, Ending(State.DEAD, reason, detail))
     if attempt.inbound.kind is Kind.FIRE:
         notice = NOT_RUN
     if attempt.inbound.kind is Kind.EXPIRY:
         notice = NOT_GONE_ON
-    return end_mail(attempt, Ending(State.DEAD, reason, detail), (Reply(notice),))
+    steps = attempt.steps.uncounted if attempt.steps is not None else ()
+    change = _with_cost(attempt, steps, NO_CHANGE)
+    return end_mail(attempt, Ending(State.DEAD, reason, detail), (Reply(notice),), change=change)
 
 
 async def commit(conclusion: Conclusion) -> Kept:
@@ -259,5 +270,6 @@ def _commit_of(
     return Commit(attempt.session, attempt.key, proof, mail, entries, parts, ending, change)
 
 
-def _whose(attempt: Attempt) -> Whose:
+def whose(attempt: Attempt) -> Whose:
+    """Who pays for a turn."""
     return Whose(attempt.session.id, attempt.owner() or "", SessionKey.parse(attempt.key).agent)

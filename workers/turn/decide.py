@@ -93,6 +93,8 @@ async def decide(attempt: Attempt) -> Attempt | Conclusion | Reopen:
         attempt = changed(attempt, session=changed(attempt.session, owner=attempt.owner()))
     budgets = attempt.parts.budgets
     if budgets is not None and (refusal := await budgets.refusal(attempt.owner())) is not None:
+        if attempt.taken_up is not None and inbound.kind is Kind.MESSAGE:  # the question stays open for another day
+            attempt = replace(attempt, taken_up=None)
         return end_mail(attempt, Ending(State.REJECTED, "budget"), (Reply(refusal),))
     return attempt
 

@@ -8,14 +8,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
-from shared import metrics
+from shared import log, metrics
 from shared.agent.files import BlobFiles
 from shared.agent.steps import LoggedSteps
 from shared.agent.turn import Result, Speaker, Turn
+from shared.clock import now_ms
 from shared.context import marks
 from shared.context.memory import SHOWN, owner
 from shared.context.shared_thread import NamedSender, is_shared
-from shared.errors import Stopped, Superseded
+from shared.errors import AlreadyDone, Stopped, Superseded, Unavailable
 from shared.messages import Inbound, Kind, Reply, State, Terms
 from shared.session_key import SessionKey
 from shared.stages import stage
@@ -26,10 +27,11 @@ from shared.store.secrets import SENDER_KEY
 from shared.value import changed, value
 from workers.agents.reading import Reading
 from workers.delivery.preview import Preview
+from workers.side.budget import day_at
 from workers.side.compression import relieve
 from workers.side.context import MODEL
 from workers.turn.attempt import Attempt
-from workers.turn.conclude import commit_change
+from workers.turn.conclude import commit_change, whose
 from workers.turn.live_text import LiveText
 from workers.turn.open import load_session
 from workers.turn.parts import TurnParts
@@ -78,12 +80,14 @@ async def take_run_up(attempt: Attempt) -> Attempt:
     lease, session, runs = attempt.lease, attempt.session, attempt.parts.pipe.store.runs
     hold = Hold(attempt.run_id, lease.token, session.id, session.version, attempt.key, attempt.mail.inbound.id)
     earlier: Sequence[RecordedStep] = ()
-    if attempt.has_run and (holder := await runs.holder(hold.run)) is not None:
+    counted = 0
+    if attempt.has_run and (held := await runs.holder(hold.run)) is not None:
+        holder, counted = held
         # In this order: whoever takes the key from us after we looked finds the run as we saw it, or as we left it.
         if not await lease.is_ours() or not await runs.take_up(hold, holder):
             raise Superseded(attempt.key)
         earlier = await runs.steps(hold.run)
-    return changed(attempt, steps=RunLog(hold, runs, lease, earlier))
+    return changed(attempt, steps=RunLog(hold, runs, lease, earlier, counted))
 
 
 async def prepare(attempt: Attempt) -> Prepared:
@@ -158,6 +162,15 @@ async def run(prepared: Prepared) -> Result:
         if preview is not None and preview.has_draft and stopped.kept is not None:
             raise Stopped(_said_so_far(stopped.kept, attempt)) from None
         raise
+    except (
+        Superseded,
+        AlreadyDone,
+        Unavailable,
+    ):  # the attempt does not count: its steps are another's, or are tried again
+        raise
+    except Exception:
+        await _count_failed(attempt, reading.so_far())
+        raise
     finally:
         lease.turn_ends()
         if live is not None:
@@ -166,6 +179,21 @@ async def run(prepared: Prepared) -> Result:
             showing.cancel()
         if preview is not None:
             await preview.end()
+
+
+async def _count_failed(attempt: Attempt, kept: Result) -> None:
+    """Count what an attempt has used that failed. Rows of steps are left out: the next attempt goes on with them, and the end of
+    the message counts them."""
+    steps = attempt.steps
+    known = [*steps.rows, *steps.uncounted] if steps is not None else []
+    used = [row.data[marks.USAGE] for row in kept.entries if marks.USAGE in row.data and row not in known]
+    day, usage = day_at(now_ms(), attempt.parts.pipe.settings), attempt.parts.pipe.store.usage
+    try:
+        for each in (*kept.spent, *used):
+            if isinstance(each, Mapping):
+                await usage.aside(each, whose(attempt), day)
+    except Unavailable as error:
+        log.get().warning("usage of a failed attempt not counted", key=attempt.key, error=str(error))
 
 
 def _said_so_far(kept: Result, attempt: Attempt) -> Result:

@@ -28,7 +28,7 @@ from shared.messages import Entry, Reply
 from workers.agents.model.contract import Model, ModelRefused, Response, TooLong
 from workers.agents.model.conversation import ModelConversation
 from workers.agents.model.usage import begun
-from workers.agents.tools.approval import Approval, refusal
+from workers.agents.tools.approval import Approval, refusal, unaskable
 from workers.agents.tools.ask_user import answer_of, is_question
 from workers.agents.tools.limits import Spending
 from workers.agents.tools.toolbox import Toolbox, is_object
@@ -159,7 +159,7 @@ class Loop:
         """Carry calls out: at the same time where all of them only read, one after another otherwise. Their rows come in the
         order of the calls. Those that need a person's yes come last, and where one of them has no answer yet, none of them
         runs: the turn ends with the questions."""
-        careful = [call for call in made if self._tools.needs_person(call)]
+        careful = [call for call in made if self._tools.needs_person(call) and not unaskable(call)]
         async for event in self._carry_out([call for call in made if call not in careful]):
             yield event
         if unasked := [call for call in careful if self._approval.answer(call, self._place) is None]:
@@ -196,6 +196,8 @@ class Loop:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _outcome(self, call: Call) -> Stepped:
+        if self._tools.needs_person(call) and (why := unaskable(call)):
+            return await self._tools.refused(call, self._turn, why)
         said = self._approval.answer(call, self._place)
         if said is not None and is_question(call):
             return await self._tools.answered(call, self._turn, answer_of(said))
