@@ -90,7 +90,8 @@ class LlmSettings(Block):
     tools: Names = ()
     """Modules with functions that the model may call: those with `@tool` from `keyturn`. None: it can only talk."""
     approve: Names = ()
-    """Tools that run only after the user said yes: names, or patterns such as `shop_*`. None: all run at once."""
+    """Tools that run only after the user said yes: names, or patterns such as `shop_*`. None: all run at once. The user is shown the
+    whole arguments; a call with more than 10,000 characters of them is not run."""
     approval_seconds: float = Field(default=86_400, gt=0)
     """A question about a tool that nobody answers for so long counts as a no."""
     ask_user: bool = False

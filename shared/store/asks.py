@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 import orjson
 
@@ -25,12 +25,22 @@ from shared.store.database.statements import Step, declared
 from shared.value import value
 
 
+class ParkedRun(TypedDict):
+    """A run that waits for a person; `counted`: up to which of its steps the commit counts what they cost."""
+
+    run: str
+    session_id: str
+    session_key: str
+    inbound_id: str
+    turn_id: str
+    counted: int
+    now: int
+
+
 class AsksSql(Protocol):
     """The statements of asks.sql, with the values that each needs."""
 
-    def commit_parked_run(
-        self, *, run: str, session_id: str, session_key: str, inbound_id: str, turn_id: str, counted: int, now: int
-    ) -> Step: ...
+    def commit_parked_run(self, **run: Unpack[ParkedRun]) -> Step: ...
     def commit_ended_asks(self, *, run: str, state: str, session_id: str, turn_id: str, now: int) -> Step: ...
     def commit_asks(
         self, *, run: str, asks: str, session_id: str, session_key: str, turn_id: str, now: int

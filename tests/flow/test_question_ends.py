@@ -14,7 +14,7 @@ from shared.messages import Terms
 from shared.operating.messages import drop_message
 from shared.pipeline import open_pipeline
 from shared.settings import BudgetSettings, Settings
-from tests.flow.test_asking import TEA, careful, last_told, questions, say
+from tests.flow.test_asking import BOTH, TEA, careful, last_told, questions, say
 from tests.flow.test_steps import by_rows, kill_inside, killed, left_in_sql, next_worker
 from tests.store.books import ask, write
 from tests.support import counted
@@ -71,6 +71,19 @@ async def test_ag7_a_question_expires_though_its_mail_is_stopped_and_then_droppe
         await rig.turns(control)
         await rig.run_turns()
     assert await questions(rig) == ["expired"] and await left_in_sql(rig) == 0 and world.charged == []
+
+
+async def test_ag7_two_questions_of_a_run_expire_and_the_chat_is_told_what_came_of_it_only(
+    rig: Rig, world: World
+) -> None:
+    async with open_provider(answer=by_rows(BOTH)) as provider:
+        rig.agent = careful(provider, approval_seconds=3600)
+        await say(rig, "tea please")
+        await overdue(rig)
+        await rig.run_turns()
+    rows = await ask(rig.pipe.store, "SELECT id FROM outbox")
+    assert len(rows) == 2 and await last_told(rig) == "enjoy" and world.charged == []  # the questions, the answer
+    assert "open" not in await questions(rig) and await left_in_sql(rig) == 0
 
 
 async def test_ag7_a_worker_whose_clock_is_behind_ends_a_question_that_the_housekeeper_found_overdue(

@@ -146,6 +146,8 @@ async def _answered(attempt: Attempt, asked: Sequence[OpenAsk], ask: OpenAsk, sa
     if ask.session_id != session.id:
         return command_done(attempt, CommandAnswer(OVER, _closed(ask)))
     if still := [other for other in asked if other.run_id == run and other.id != ask.id]:
+        if said.is_expired:  # nobody said anything: there is nothing to confirm
+            return end_mail(attempt, Ending(State.SUPERSEDED, "noted"), change=Change(also=(keep_answer(ask, said),)))
         text = f"Noted. Still open: {_listed(still)}"
         return command_done(attempt, CommandAnswer(text, Change(also=(keep_answer(ask, said),))))
     answers = {**await attempt.parts.pipe.store.asks.answers(run), ask.name: said}

@@ -61,12 +61,13 @@ async def plan_bulk(desk: Desk, visit: Visit) -> Response:
 
 
 async def run_bulk(desk: Desk, visit: Visit) -> Response:
-    """What the dry run showed: exactly those letters, whatever has come since."""
+    """What the dry run showed: exactly those letters, whatever has come since. Each has a row of its own in the audit log."""
     action, wanted = _action(visit.form.one("action")), _filter(visit)
     ids = tuple(_id(text) for text in visit.form.one("ids").split(",") if text)
     target = f"{len(ids)} letters: {_words(wanted)}"
+    operator = desk.operator(visit)
     result = await desk.act(
-        visit, f"{action.value} dead letters", target, lambda: deal_with_letters(desk.pipe, action, ids)
+        visit, f"{action.value} dead letters", target, lambda: deal_with_letters(desk.pipe, action, ids, operator)
     )
     did = "replayed" if action is LetterAction.REPLAY else "dropped"
     failed = "; ".join(f"{count} not: {reason}" for reason, count in result.failed)
