@@ -66,8 +66,7 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
     if titles is not None and attempt.again is None and change.title is None:
         last = next((entry for entry in reversed(entries) if entry.role == "assistant"), None)
         afterwards = partial(titles.after, session, partial(whose, attempt), said, last)
-    answer = result.replies
-    answer = _in_place_of_a_draft(prepared, answer)
+    answer = _in_place_of_a_draft(prepared, result.replies)
     replies = (*map(Reply, prepared.opening_notices), *answer, *map(Reply, attempt.closing_notices))
     change = _with_run_ended(attempt, without_reset_facts(session, change))
     written = _commit_of(attempt, prepared.proof, ANSWERED, (said, *entries), replies, change)
@@ -88,8 +87,7 @@ def _parked(prepared: Prepared, result: Result) -> Conclusion:
     change = with_usage(attempt, result, replace(change, facts=facts, also=(*change.also, *parked)))
     question = question_text(result.asks)
     entries = (marks.user_row(attempt.inbound), Entry("assistant", question))
-    answer: tuple[Reply, ...] = (*result.replies, Reply(question))
-    answer = _in_place_of_a_draft(prepared, answer)
+    answer = _in_place_of_a_draft(prepared, (*result.replies, Reply(question)))
     replies = (*map(Reply, prepared.opening_notices), *answer)
     change = without_reset_facts(attempt.session, change)
     return Conclusion(attempt, _commit_of(attempt, prepared.proof, ANSWERED, entries, replies, change), "answered")
@@ -147,7 +145,7 @@ def _with_cost(attempt: Attempt, rows: Sequence[Entry], change: Change) -> Chang
 
 
 def _in_place_of_a_draft(prepared: Prepared, replies: Sequence[Reply]) -> tuple[Reply, ...]:
-    """The same for a finished answer, where there may be a draft: of this attempt, or of one before it."""
+    """A finished answer, of which a text takes the place of the draft that this attempt, or one before it, may have begun."""
     preview, attempt = prepared.preview, prepared.attempt
     if preview is None or not (preview.has_draft or attempt.may_have_draft or attempt.number > 1):
         return tuple(replies)

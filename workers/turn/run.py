@@ -162,11 +162,7 @@ async def run(prepared: Prepared) -> Result:
         if preview is not None and preview.has_draft and stopped.kept is not None:
             raise Stopped(_said_so_far(stopped.kept, attempt)) from None
         raise
-    except (
-        Superseded,
-        AlreadyDone,
-        Unavailable,
-    ):  # the attempt does not count: its steps are another's, or are tried again
+    except (Superseded, AlreadyDone, Unavailable):  # such an attempt does not count
         raise
     except Exception:
         await _count_failed(attempt, reading.so_far())

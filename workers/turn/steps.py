@@ -43,10 +43,8 @@ class RunLog:
         self._unknown: set[tuple[str | None, str]] = set()  # calls that may have happened: id, and what the model reads
         self.is_open = bool(earlier)  # whether the database may have the run
         self.rows = _rows(earlier)  # what earlier attempts finished
-        self.counted_rows = len(
-            _rows([step for step in earlier if step.n <= counted])
-        )  # whose cost a commit has counted
-        self._counted = counted
+        self._counted = counted  # the last step whose cost a commit has counted
+        self.counted_rows = len(_rows([step for step in earlier if step.n <= counted]))  # of `rows`, from the first on
 
     async def response(self, row: Entry) -> None:
         n = self._next()
