@@ -65,11 +65,18 @@ class Outage(Transient):
 
 
 class RateLimited(Outage):
-    """The other side asked us to wait."""
+    """The other side asked us to wait. `is_guess`: it did not say for how long."""
 
-    def __init__(self, retry_after: timedelta, *, provider: str = "", status: int | None = None) -> None:
+    def __init__(
+        self, retry_after: timedelta, *, provider: str = "", status: int | None = None, is_guess: bool = False
+    ) -> None:
         what = f"wait {retry_after.total_seconds():.1f} s"
         super().__init__(what, retry_after=retry_after, provider=provider, status=status)
+        self.is_guess = is_guess
+
+
+class HeldBack(RateLimited):
+    """A limit of our own asked us to wait: the other side is well, and the message may wait for as long as it takes."""
 
 
 class Unreachable(Transient):

@@ -9,6 +9,9 @@ kt:events:<key>        channel: a reply of this session was put out
 kt:events:live:<message id>  channel: what an agent has said so far, while somebody waits for its answer
 kt:events:news         channel: who may talk has changed (`paired`), or settings are to be read again (`reload`)
 kt:quota:<what>:<whose>  counts with a TTL: see producers/quotas.py
+kt:limits:<account>    hash with a TTL: what may still be asked of a model's provider: see workers/limits
+kt:permits:<account>   sorted set with a TTL, permit -> ms: the open requests to a model's provider, and when each is given up
+kt:events:cooldowns    channel: a provider has asked everybody to wait
 kt:listener:<platform>:<account>  string with a TTL: the token of the one process that listens there
 kt:position:<platform>:<account>  string with a TTL: how far a listener has seen what its connection brings
 Keys at rest leave nothing behind.
@@ -68,10 +71,19 @@ def live_text(message_id: str) -> str:
 
 
 NEWS = events("news")
+COOLDOWNS = events("cooldowns")
 
 
 def quota(what: str, whose: str) -> str:
     return f"kt:quota:{what}:{whose}"
+
+
+def limits(account: str) -> str:
+    return f"kt:limits:{account}"
+
+
+def permits(account: str) -> str:
+    return f"kt:permits:{account}"
 
 
 def session_lock(session_id: str) -> str:

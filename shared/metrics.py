@@ -35,6 +35,14 @@ AMBIGUOUS_SEND = Counter("keyturn_ambiguous_send_total", "Sends whose outcome is
 FORGED_JOB = Counter("keyturn_forged_job_total", "RQ jobs refused because they are none of ours")
 RECOVERED = Counter("keyturn_recovered_total", "Keys woken by the housekeeper", ["lane", "cause"])
 LOOP_ERRORS = Counter("keyturn_loop_errors_total", "Unforeseen errors that a background loop survived", ["loop"])
+PROVIDER_REFUSED = Counter(
+    "keyturn_provider_refused_total",
+    "Requests that a model's provider refused because there were too many",
+    ["provider"],
+)
+PROVIDER_WAITS = Counter(
+    "keyturn_provider_waits_total", "Turns given back because a model's provider may not be asked yet", ["obstacle"]
+)
 SLOTS = Counter("keyturn_schedule_slots_total", "Slots of schedules that have come", ["state"])
 BLOBS_REMOVED = Counter("keyturn_blobs_removed_total", "Files removed because nothing refers to them any more")
 MEDIA_FETCHED = Counter("keyturn_media_fetched_total", "Files of messages that were fetched, or why not", ["outcome"])
@@ -60,6 +68,8 @@ for _platform in PLATFORMS:
     DEDUP_CONFLICT.labels(_platform)
 for _state in ("fired", "skipped", "missed"):
     SLOTS.labels(_state)
+for _obstacle in ("cooling", "full", "rate"):
+    PROVIDER_WAITS.labels(_obstacle)
 for _lane in ("turns", "deliveries", "control"):
     NEWER_MAIL.labels(_lane)
 for _reason in ("crashed", "error", "mailbox full", "malformed", "refused", "timeout"):

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, SecretStr, field_validator, model_valida
 
 from shared.session_key import MAIN
 from shared.setting_values import Names
+from shared.settings.provider_limits import ProviderLimits
 from shared.settings.section import Block, Section
 
 OWN_TOOLS = ("schedule", "send")
@@ -86,6 +87,9 @@ class LlmSettings(Block):
     """A larger picture is named and not shown. Providers refuse those."""
     document_characters: int = Field(default=20_000, ge=0)
     """How much text of documents a request holds, the newest first. 0: documents are only named."""
+
+    limits: ProviderLimits = ProviderLimits()
+    """How much may be asked of the provider, by all workers together. Unset: as much as it takes."""
 
     tools: Names = ()
     """Modules with functions that the model may call: those with `@tool` from `keyturn`. None: it can only talk."""

@@ -10,7 +10,8 @@ import pytest
 from shared.redis_servers import Script
 
 LANE = Path(__file__).parents[2] / "shared/lane"
-FILES = [*sorted(LANE.glob("*.lua")), LANE.parents[1] / "producers/quota.lua"]
+LIMITS = LANE.parents[1] / "workers/limits"
+FILES = [*sorted(LANE.glob("*.lua")), LANE.parents[1] / "producers/quota.lua", *sorted(LIMITS.glob("*.lua"))]
 INCLUDED = {name for path in FILES for name in re.findall(r"^-- include (\S+)$", path.read_text(), re.M)}
 SCRIPTS = [path for path in FILES if path.name not in INCLUDED]
 ENDLESS = 10**6

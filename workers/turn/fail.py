@@ -12,7 +12,7 @@ from shared import log, metrics
 from shared.agent.turn import Result
 from shared.clock import now_ms
 from shared.context import marks
-from shared.errors import AlreadyDone, Crashed, Outage, Permanent, Stopped, Superseded, TooNew, Unavailable
+from shared.errors import AlreadyDone, Crashed, HeldBack, Outage, Permanent, Stopped, Superseded, TooNew, Unavailable
 from shared.lane import Lease
 from shared.messages import Entry, State
 from shared.settings import Settings
@@ -39,6 +39,9 @@ async def failed(attempt: Attempt, error: Exception) -> Outcome:
             raise error
         case Stopped():  # /stop has its own answer: nothing more is said
             return await commit(_stopped(attempt, error.kept or Result()))
+        case HeldBack():  # by a limit of our own: it waits as it would behind a long queue
+            log.get().info("turn held back", key=key, provider=error.provider, wait_s=error.retry_after.total_seconds())
+            return Retry(max(error.retry_after, backoff(settings, 1)), spent=False)
         case Outage():
             return await _wait_for_provider(attempt, error)
     reason = next((reason for kind, reason in REASON_OF.items() if isinstance(error, kind)), "error")
