@@ -6,23 +6,31 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from shared import keys
+from shared.errors import HeldBack, RateLimited
 from shared.pipeline import Pipeline, open_pipeline
+from shared.redis_servers import Servers
 from shared.settings import Settings
 from tests.flow.test_control import until
-from tests.flow.test_llm import config
+from tests.flow.test_llm import a_turn, config
 from tests.flow.test_never_stuck import ended
 from tests.support import openai
 from tests.support.openai import Provider, Trouble, open_provider
 from tests.support.pipe import Rig, key_of
+from tests.support.reading import answer_of
 from tests.support.working import working
+from workers.agents.isolated import Isolated
 from workers.agents.llm import LlmAgent
+from workers.agents.model.admitted import AdmittedModel
+from workers.agents.model.choice import open_model
 from workers.agents.model.contract import USED_UP_NOTICE
+from workers.limits.admission import RedisAdmission
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # nothing here is about the database
 MakeSettings = Callable[..., Settings]
@@ -48,7 +56,7 @@ async def at_work(
     """So many workers, each with connections and an agent of its own. All of them listen."""
     async with AsyncExitStack() as stack:
         for _ in range(workers):
-            pipe = await stack.enter_async_context(open_pipeline(make_settings(max_attempts=2)))
+            pipe = await stack.enter_async_context(open_pipeline(make_settings(max_attempts=2, titles=False)))
             agent = LlmAgent(config(provider, limits=limits))
             await stack.enter_async_context(working(pipe, agent))
         client: Any = pipe.servers.of_key(keys.COOLDOWNS).client
@@ -88,7 +96,9 @@ async def test_ag58_a_used_up_quota_is_not_tried_again_and_said_once(make_settin
     assert [line["event"] for line in lines].count("the quota at the provider is used up") == 1
 
 
-async def test_ag24_stop_while_a_limit_holds_a_turn_back_ends_it_and_nothing_is_sent(make_settings: MakeSettings) -> None:
+async def test_ag24_stop_while_a_limit_holds_a_turn_back_ends_it_and_nothing_is_sent(
+    make_settings: MakeSettings,
+) -> None:
     async with open_provider() as provider, at_work(make_settings, provider, concurrency=1) as pipe:
         provider.gate = asyncio.Event()
         rig = Rig(pipe)
@@ -108,6 +118,46 @@ async def test_ag24_stop_while_a_limit_holds_a_turn_back_ends_it_and_nothing_is_
     assert [(row["state"], row["reason"]) for row in rows[:2]] == [("superseded", "stopped")] * 2
     assert (answered["state"], rows[2]["state"]) == ("answered", "answered")
     assert [asked.last for asked in provider.requests] == ["first", "last"]
+
+
+async def test_requests_of_an_isolated_turn_are_counted_with_all_others(
+    redis_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trouble = Trouble(429, "rate_limit_exceeded", headers={"retry-after": "30"})
+    servers, isolated = Servers([redis_url], 1), Isolated("llm")
+    first, second = (
+        RedisAdmission(servers, lease=timedelta(seconds=60), renew_every=timedelta(seconds=20)) for _ in range(2)
+    )
+    async with open_provider(trouble) as provider:
+        about = (
+            ("MODEL", openai.MODEL),
+            ("BASE_URL", provider.url),
+            ("API_KEY", openai.KEY),
+            ("LIMITS__CONCURRENCY", "1"),
+        )
+        for name, value in about:
+            monkeypatch.setenv(f"KEYTURN_LLM__{name}", value)
+        try:
+            isolated.take_admission(first)
+            for _ in range(2):
+                with pytest.raises(RateLimited) as caught:
+                    await answer_of(isolated, a_turn("hello"))
+                assert not isinstance(caught.value, HeldBack) and caught.value.retry_after > timedelta(seconds=25)
+            assert len(provider.requests) == 1
+            await servers.all[0].client.flushall()
+            isolated.take_admission(second)
+            account = AdmittedModel(open_model(config(provider)), config(provider, limits={"concurrency": 1})).account
+            permit = await second.admit(account, 0)
+            with pytest.raises(HeldBack):
+                await answer_of(isolated, a_turn("hello"))
+            second.leave(permit, None)
+            assert (await answer_of(isolated, a_turn("hello"))).replies[0].text == "heard: hello"
+        finally:
+            isolated.close()
+            for admission in (first, second):
+                await admission.close()
+            await servers.close()
+    assert len(provider.requests) == 2
 
 
 async def _state(rig: Rig, chat: str) -> dict[bytes, bytes]:

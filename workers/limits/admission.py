@@ -28,7 +28,7 @@ from shared.redis_servers import Script, Servers
 from workers.agents.model.admission import Permit, ProviderAccount
 from workers.limits.cooldowns import Cooldowns, hear_cooldowns
 from workers.limits.local import LocalLimits
-from workers.limits.verdict import Obstacle, Verdict
+from workers.limits.verdict import AdmissionVerdict, Obstacle
 
 _HERE = Path(__file__).parent
 ADMIT, LEAVE, REFUSE, RENEW = (
@@ -37,6 +37,7 @@ ADMIT, LEAVE, REFUSE, RENEW = (
 PATIENCE = timedelta(seconds=2)  # a longer wait gives the key back
 LONGEST_COOLDOWN_MS = 3_600_000  # a provider that names a longer time is asked once an hour
 FULL_WAIT = (2.0, 8.0)  # seconds, where nobody knows when one of the open requests ends
+RATE_SPREAD = 0.25  # those who wait for a rate come back up to so much later, and not all at once
 TELL_AGAIN_SECONDS = 600.0  # an operator is told of a used-up quota once in so long
 
 
@@ -72,7 +73,7 @@ class RedisAdmission:
             return Permit(account)
         permit, until = Permit(account, fresh_id(), tokens), time.monotonic() + PATIENCE.total_seconds()
         while True:
-            verdict = Verdict(Obstacle.COOLING, cooling) if cooling is not None else await self._asked(permit)
+            verdict = AdmissionVerdict(Obstacle.COOLING, cooling) if cooling is not None else await self._asked(permit)
             if verdict.obstacle is None:
                 return await self._when_it_is_time(permit, verdict.wait)
             if time.monotonic() + verdict.wait > until:
@@ -85,8 +86,9 @@ class RedisAdmission:
     def leave(self, permit: Permit, tokens: int | None) -> None:
         if not permit.id:
             return
+        if self._local.leave(permit):
+            return
         self._held[permit.account.id].discard(permit.id)
-        self._local.leave(permit)
         limits, more = permit.account.limits, 0 if tokens is None else tokens - permit.tokens
         if limits.concurrency is None and (limits.tokens_per_minute is None or not more):
             return
@@ -105,7 +107,6 @@ class RedisAdmission:
             wait_ms, base_ms = await self._server.call(REFUSE, names, args)
         except Unavailable:  # the others will hear it from the provider
             wait_ms = base_ms = max(asked_ms, 1000)
-        reach("limits.after_refusal")
         self._cooldowns.begin(account.id, wait_ms / 1000, base_ms / 1000)
         log.get().warning("provider cools down", provider=account.provider, model=account.model, wait_ms=wait_ms)
         return timedelta(seconds=self._cooldowns.wait(account.id) or 0.0)
@@ -116,7 +117,7 @@ class RedisAdmission:
             self._told[account.id] = now + TELL_AGAIN_SECONDS
             log.get().error("the quota at the provider is used up", provider=account.provider, model=account.model)
 
-    async def _asked(self, permit: Permit) -> Verdict:
+    async def _asked(self, permit: Permit) -> AdmissionVerdict:
         """What is in the way of a request. Where nothing is, it has its permit, and may have to wait for a moment."""
         account, limits = permit.account, permit.account.limits
         args = [permit.id, self._lease_ms, limits.concurrency or 0, limits.requests_per_minute or 0]
@@ -133,17 +134,20 @@ class RedisAdmission:
         obstacle = Obstacle(found) if found else None
         if obstacle is Obstacle.COOLING:
             self._cooldowns.begin(account.id, wait_ms / 1000, base_ms / 1000)
-            return Verdict(obstacle, self._cooldowns.wait(account.id) or 0.0)
-        if obstacle is None:
+            return AdmissionVerdict(obstacle, self._cooldowns.wait(account.id) or 0.0)
+        if obstacle is None and limits.concurrency is not None:
             self._held[account.id].add(permit.id)
-        return Verdict(obstacle, wait_ms / 1000)
+        return AdmissionVerdict(obstacle, wait_ms / 1000)
 
     async def _when_it_is_time(self, permit: Permit, wait: float) -> Permit:
         reach("limits.after_admission")
+        if wait <= 0:
+            return permit
         try:
-            if wait > 0:
-                await asyncio.sleep(wait)
-        except asyncio.CancelledError:
+            await asyncio.sleep(wait)
+            if (cooling := self._cooldowns.wait(permit.account.id)) is not None:  # it began meanwhile
+                raise _told_to_wait(permit.account, AdmissionVerdict(Obstacle.COOLING, cooling))
+        except (asyncio.CancelledError, RateLimited):
             self.leave(permit, 0)
             raise
         return permit
@@ -169,9 +173,11 @@ class RedisAdmission:
                     survived("limits", "permits not renewed", error)
 
 
-def _told_to_wait(account: ProviderAccount, verdict: Verdict) -> RateLimited:
+def _told_to_wait(account: ProviderAccount, verdict: AdmissionVerdict) -> RateLimited:
     metrics.PROVIDER_WAITS.labels(verdict.obstacle.name.lower() if verdict.obstacle else "").inc()
     if verdict.obstacle is Obstacle.COOLING:
         return RateLimited(timedelta(seconds=verdict.wait), provider=account.provider)
-    seconds = random.uniform(*FULL_WAIT) if verdict.obstacle is Obstacle.FULL else verdict.wait
+    seconds = verdict.wait * random.uniform(1, 1 + RATE_SPREAD)
+    if verdict.obstacle is Obstacle.FULL:
+        seconds = random.uniform(*FULL_WAIT)
     return HeldBack(timedelta(seconds=seconds), provider=account.provider)

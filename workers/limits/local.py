@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from workers.agents.model.admission import Permit
-from workers.limits.verdict import Obstacle, Verdict
+from workers.limits.verdict import AdmissionVerdict, Obstacle
 
 BURST_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 0.2
@@ -40,12 +40,12 @@ class LocalLimits:
         self._open: defaultdict[str, set[str]] = defaultdict(set)
         self._buckets: dict[tuple[str, str], Bucket] = {}
 
-    def ask(self, permit: Permit) -> Verdict:
+    def ask(self, permit: Permit) -> AdmissionVerdict:
         """The same as admit.lua, with a share of each limit."""
         account, limits = permit.account, permit.account.limits
         share = limits.share_without_redis
         if limits.concurrency and len(self._open[account.id]) >= max(1, int(limits.concurrency * share)):
-            return Verdict(Obstacle.FULL, LOOK_AGAIN_SECONDS)
+            return AdmissionVerdict(Obstacle.FULL, LOOK_AGAIN_SECONDS)
         taken = [
             (self._bucket(account.id, name, per_minute * share / 60), cost)
             for name, per_minute, cost in (
@@ -56,16 +56,18 @@ class LocalLimits:
         ]
         wait = max((bucket.wait(cost) for bucket, cost in taken), default=0.0)
         if wait > PATIENCE_SECONDS:
-            return Verdict(Obstacle.RATE, wait)
+            return AdmissionVerdict(Obstacle.RATE, wait)
         for bucket, cost in taken:
             bucket.level -= cost
         self._open[account.id].add(permit.id)
-        return Verdict(None, wait)
+        return AdmissionVerdict(None, wait)
 
-    def leave(self, permit: Permit) -> None:
-        """Forget a permit, if it was given here."""
-        if self._open:
-            self._open[permit.account.id].discard(permit.id)
+    def leave(self, permit: Permit) -> bool:
+        """Forget a permit. False: it was not given here."""
+        if not self._open or permit.id not in self._open[permit.account.id]:
+            return False
+        self._open[permit.account.id].remove(permit.id)
+        return True
 
     def _bucket(self, account: str, name: str, per_second: float) -> Bucket:
         return self._buckets.setdefault((account, name), Bucket.full(per_second))

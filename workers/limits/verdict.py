@@ -16,7 +16,7 @@ class Obstacle(Enum):
 
 
 @value
-class Verdict:
+class AdmissionVerdict:
     """What is in the way, and for how many seconds. Nothing in the way: the request may be sent after the wait."""
 
     obstacle: Obstacle | None

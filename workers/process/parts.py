@@ -10,7 +10,7 @@ from shared.pipeline import Pipeline
 from shared.public_http import open_public_http
 from shared.session_key import MAIN
 from shared.value import value
-from workers.agents.capabilities import asks, takes_admission, takes_tools, wants_context
+from workers.agents.capabilities import TakesAdmission, asks, takes_admission, takes_tools, wants_context
 from workers.agents.contract import Agent, Answers
 from workers.agents.isolated import Isolated
 from workers.agents.resolve import adapted, resolve
@@ -56,7 +56,7 @@ async def open_parts(pipe: Pipeline, agent: Agent | Answers, worker: str) -> Asy
             for name, block in settings.agents.items()
         }
         main = _runner(pipe, MAIN, adapted(agent), worker, senders, stack)
-        _limit([main.agent, *(other.agent for other in others.values())], pipe, stack)
+        _limit([main, *others.values()], pipe, stack)
         publisher = Publisher(pipe.deliveries)
         previews, fetcher = Previews(pipe, senders, publisher), MediaFetcher(pipe.blobs, media, senders, public)
 
@@ -67,9 +67,12 @@ async def open_parts(pipe: Pipeline, agent: Agent | Answers, worker: str) -> Asy
         yield ProcessParts(pipe, replace(complete(main), other_agents=others), Courier(pipe, senders), publisher)
 
 
-def _limit(agents: Iterable[Agent], pipe: Pipeline, stack: AsyncExitStack) -> None:
+def _limit(agents: Iterable[TurnParts], pipe: Pipeline, stack: AsyncExitStack) -> None:
     """Let the agents that ask providers be admitted by one admission, which is opened only where there are any."""
-    limited = [takes for agent in agents if (takes := takes_admission(agent)) is not None]
+    limited: list[TakesAdmission] = []
+    for parts in agents:
+        if (takes := takes_admission(parts.agent)) is not None:
+            limited += [takes, *filter(None, [takes_admission(parts.isolated_agent)])]
     if limited:
         settings = pipe.settings
         admission = RedisAdmission(pipe.servers, lease=settings.lease, renew_every=settings.heartbeat)

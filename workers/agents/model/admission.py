@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from shared.codec import encode_json
-from shared.settings import LlmSettings
-from shared.settings.provider_limits import ProviderLimits
 from shared.value import value
-from workers.agents.model.contract import Model
+
+if TYPE_CHECKING:
+    from shared.settings import LlmSettings
+    from shared.settings.provider_limits import ProviderLimits
+    from workers.agents.model.contract import Model
 
 
 @value

@@ -24,7 +24,7 @@ class AdmittedModel:
         self.admission: ProviderAdmission | None = None
         self.name = original.name
         self.provider = original.provider
-        self._account = ProviderAccount.of(original, config)
+        self.account = ProviderAccount.of(original, config)
         self._output_tokens = config.max_output_tokens or OUTPUT_TOKENS
 
     @property
@@ -37,7 +37,7 @@ class AdmittedModel:
         return self._admitted(prompt, self.admission)
 
     async def _admitted(self, prompt: Prompt, admission: ProviderAdmission) -> AsyncIterator[Piece | Response]:
-        permit, used = await admission.admit(self._account, self._expected(prompt)), None
+        permit, used = await admission.admit(self.account, self._expected(prompt)), None
         try:
             async with aclosing(self.original.stream(prompt)) as pieces:  # type: ignore[type-var]
                 async for piece in pieces:
@@ -46,7 +46,7 @@ class AdmittedModel:
                     yield piece
         except QuotaUsedUp:
             used = 0
-            admission.used_up(self._account)
+            admission.used_up(self.account)
             raise
         except Outage as error:
             if not isinstance(error, RateLimited) and error.status != OVERLOADED:
@@ -60,6 +60,6 @@ class AdmittedModel:
 
     def _expected(self, prompt: Prompt) -> int:
         """How many tokens a request will use, counted only where somebody wants to know."""
-        if self._account.limits.tokens_per_minute is None:
+        if self.account.limits.tokens_per_minute is None:
             return 0
         return int(estimated(self.name, prompt)["input"]) + self._output_tokens

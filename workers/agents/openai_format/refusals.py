@@ -51,7 +51,8 @@ def refused_in_stream(error: Any, provider: str) -> PipelineError:
     if codes & RATE_CODES:
         return RateLimited(PATIENCE, provider=provider, is_guess=True)
     if codes & AWAY_CODES:
-        return Outage(_described(None, codes), provider=provider)
+        status = 529 if "overloaded_error" in codes else None  # what it would have said before the stream
+        return Outage(_described(None, codes), provider=provider, status=status)
     return (ModelRefused if codes & REFUSED_CODES else Transient)(_described(None, codes))
 
 
