@@ -37,6 +37,13 @@ class Kind(StrEnum):
     ANNOUNCEMENT = "announcement"  # ours to say: its text goes to the chat as it is, and no agent runs
     FIRE = "fire"  # the time of a schedule has come: the agent runs on its text
     EXPIRY = "expiry"  # the time of a question is over: the run that asked it goes on without an answer
+    TASK = "task"  # something is to be done in the background: the agent runs on its text
+    RESULT = "result"  # a task that an agent started has ended: the agent reads what came of it
+
+    @property
+    def is_said(self) -> bool:
+        """Whether somebody said it, so that its words may command something or answer a question."""
+        return self is Kind.MESSAGE
 
 
 @value
@@ -103,6 +110,11 @@ class Inbound:
         """Whose rights it has, where its source does not say; see shared/owner.py."""
         return None
 
+    @property
+    def asker(self) -> Source:
+        """Whose wish it is: tools act with their rights."""
+        return self.source
+
 
 @value
 class OwnInbound(Inbound):
@@ -118,6 +130,17 @@ class OwnInbound(Inbound):
     @property
     def owner(self) -> str | None:
         return self.owned_by
+
+
+@value
+class TaskInbound(OwnInbound):
+    """An inbound of background work: what a task is asked, or what came of it."""
+
+    asked_by: Source | None = None
+
+    @property
+    def asker(self) -> Source:
+        return self.asked_by or self.source
 
 
 @value

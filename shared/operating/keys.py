@@ -10,6 +10,7 @@ from shared.lane.lane import Lane
 from shared.lane.stopping import stop
 from shared.pipeline import Pipeline
 from shared.reading.keys import KeyPhase
+from shared.tasks.starting import stop_tasks
 from shared.value import value
 
 
@@ -44,16 +45,19 @@ class StoppedKey:
 
 
 async def stop_key(pipe: Pipeline, key: str) -> StoppedKey:
-    """End the running turn of a session key and drop what waits, as /stop does; CannotDo where it is idle.
+    """End the running turn of a session key and its background tasks, and drop what waits, as /stop does; CannotDo where it is
+    idle.
 
     Messages that come from now on are answered. Safe to repeat.
     """
     if pipe.lane_of(key) is not pipe.turns:
         raise CannotDo(f"{key} runs no turns: only a session key can be stopped")
-    stopped = await stop(pipe.turns, key, now_ms(), pipe.settings.mailbox_limit)
-    if stopped is None:
+    now = now_ms()
+    stopped = await stop(pipe.turns, key, now, pipe.settings.mailbox_limit)
+    tasks = await stop_tasks(pipe, [key], now)
+    if stopped is None and not tasks:
         raise CannotDo(f"{key} is idle: there is nothing to stop")
-    return StoppedKey(key, stopped.running, len(stopped.mail))
+    return StoppedKey(key, stopped is not None and stopped.running, len(stopped.mail) if stopped is not None else 0)
 
 
 async def discard_mail(lane: Lane, key: str, seq: int) -> None:

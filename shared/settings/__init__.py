@@ -26,6 +26,7 @@ from shared.platforms import ALWAYS_ON, FOR_PROGRAMS, PLATFORMS
 from shared.platforms.settings import ChatSettings, PlatformSettings
 from shared.setting_values import PREFIX
 from shared.settings.agents import AgentSettings, LlmSettings, NamedAgent, RoutingRule
+from shared.settings.background import BackgroundWorkSettings
 from shared.settings.budget import BudgetSettings, SpendingSettings
 from shared.settings.complaints import Complaints
 from shared.settings.conversations import ConversationSettings, MemorySettings, ResetRule, ResetSettings
@@ -81,6 +82,7 @@ class Settings(
     SpendingSettings,
     LimitSettings,
     SchedulesSettings,
+    BackgroundWorkSettings,
     PrivacySettings,
     WorkSettings,
     FileSettings,

@@ -29,6 +29,7 @@ from shared.store.search import Search
 from shared.store.secrets import Secrets
 from shared.store.sessions import Sessions
 from shared.store.stateless import StatelessRequests
+from shared.store.tasks import Tasks
 from shared.store.titles import Titles
 from shared.store.transcript import Transcript
 from shared.store.usage import Usage
@@ -69,6 +70,7 @@ class Store:
         self.sessions = Sessions(database)
         self.secrets = Secrets(database, self.facts)
         self.stateless = StatelessRequests(database)
+        self.tasks = Tasks(database)
         self.titles = Titles(database)
         self.usage = Usage(database)
 

@@ -67,6 +67,7 @@ REACHED_BY_A_TEST = {
     "accept.before_refusal": "tests/flow/test_telegram.py",
     "fetch.after": "tests/flow/test_media.py",
     "fetch.before": "tests/flow/test_media.py",
+    "limits.after_admission": "tests/lane/test_provider_limits.py",
     "move.after_put": "tests/flow/test_servers_changed.py",
     "move.before_put": "tests/flow/test_servers_changed.py",
     "move.before_recover": "tests/flow/test_servers_changed.py",
@@ -84,5 +85,7 @@ REACHED_BY_A_TEST = {
     "spool.before_adopt": "tests/flow/test_spool.py",
     "spool.before_forget": "tests/flow/test_spool.py",
     "spool.before_keep": "tests/flow/test_spool.py",
+    "task.after_result": "tests/flow/test_background_tasks.py",
+    "task.before_accept": "tests/flow/test_background_tasks.py",
 }
 ARMED = tuple(point for point in POINTS if point not in REACHED_BY_A_TEST)  # in every run

@@ -37,6 +37,8 @@ STAGES = {
     "preview": "workers/delivery/preview.py",
     "quota": "producers/settling.py",
     "schedule": "workers/upkeep/schedules.py",
+    "task": "shared/tasks/starting.py",
+    "limits": "workers/limits/admission.py",
 }
 # An operator runs these, sees how they end, and repeats them.
 COMMANDS = ("keyturn/cli/", "shared/operating/")

@@ -138,6 +138,8 @@ async def test_help_shows_every_command_with_what_it_takes(rig: Rig) -> None:
     takes = {
         "branch": "[title, or how many messages to keep]",
         "approve": "[number]",
+        "background": "<text>",
+        "btw": "<text>",
         "compress": "[topic | here N]",
         "deny": "[number]",
         "goal": "[text|done|blocked|clear]",

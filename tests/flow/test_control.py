@@ -96,7 +96,9 @@ async def told(pipe: Pipeline, accepted: Acceptance) -> list[str]:
     return [part["payload"] for part in await pipe.store.outbox.of_turn(row["turn_id"])]
 
 
-@pytest.mark.parametrize("text", ["/stop", " /STOP ", "/status@some_bot", "/stop now"])
+@pytest.mark.parametrize(
+    "text", ["/stop", " /STOP ", "/status@some_bot", "/stop now", "/background look", "/bg look", "/btw why?"]
+)
 def test_control_messages_are_known_at_the_door(text: str) -> None:
     assert is_control(text)
 

@@ -48,6 +48,9 @@ QUERIES: dict[str, dict[str, Any]] = {
     "schedules_next": {},
     "waiting_fires": {"session_key": key_of("7")},
     "last_ended": {"schedule_id": "sch_7", "limit": 5},
+    "task_by_id": {"id": "task_7"},
+    "tasks_of": {"root_key": key_of("7"), "limit": 50},
+    "unseen_tasks": {"before": 500, "limit": 50},
     "usage_of_session": {"session_id": "ses_7"},
     "usage_last_prompt": {"session_id": "ses_7"},
     "usage_of_owner": {"owner": "webhook:u=7", "day": "2026-11-16"},
@@ -91,6 +94,11 @@ FILL = (
        SELECT 'sch_' || (k * 50 + n), 'n', 'webhook:u=' || k, 'main', 'at 1', 'x', '[]', 'last', 'skip',
               CASE WHEN n = 50 THEN 'active' ELSE 'ended' END, k, k, '', 1 FROM {keys}, {numbers}""",
     """INSERT INTO schedule_fires SELECT 'sch_' || k, n, 0, 'fired', NULL, 'in_' || (k * 50 + n), 1 FROM {keys}, {numbers}""",
+    """INSERT INTO tasks (id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, inbound_id, state, asked_at,
+                          created_at, ended_at)
+       SELECT 'task_' || (k * 50 + n), 'agent', 'n', 'x', 'agent:main:webhook:dm:' || k, 'p', '{{}}', '{{}}', 'o', 1,
+              'in_' || (k * 50 + n), CASE WHEN n = 50 THEN 'running' ELSE 'done' END, 1, k,
+              CASE WHEN n = 50 THEN NULL ELSE 2 END FROM {keys}, {numbers}""",
     """INSERT INTO flushes SELECT 'ses_' || (k * 50 + n), 'agent:main:webhook:dm:' || k,
               CASE WHEN n = 50 THEN 'due' ELSE 'done' END, 50, 1, k, '' FROM {keys}, {numbers}""",
 )

@@ -134,6 +134,7 @@ async def run(call: CommandCall) -> CommandAnswer | Again | GivenAnswer:
 from workers.commands import (  # noqa: E402, F401 (they register themselves)
     about,
     approval,
+    background,
     compress,
     control,
     goal,

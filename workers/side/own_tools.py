@@ -14,6 +14,8 @@ from shared.permission import beyond_reach
 from shared.pipeline import Pipeline
 from shared.reading.schedules import ShownSchedule, listed_schedules
 from shared.targets import parse_targets
+from shared.tasks.starting import TaskAsker, WantedTask, start_task
+from shared.tasks.task import TaskKind
 from workers.agents.tools.tool import CallContext, Tool
 
 LISTED = 50
@@ -21,7 +23,11 @@ LISTED = 50
 
 def own_tools(pipe: Pipeline, names: Sequence[str]) -> list[Tool]:
     """The tools of these families, in a fixed order."""
-    families: dict[str, Callable[[Pipeline], list[Tool]]] = {"schedule": _schedule_tools, "send": _send_tools}
+    families: dict[str, Callable[[Pipeline], list[Tool]]] = {
+        "schedule": _schedule_tools,
+        "send": _send_tools,
+        "background": _background_tools,
+    }
     return [tool for family, make in families.items() if family in names for tool in make(pipe)]
 
 
@@ -74,6 +80,30 @@ def _send_tools(pipe: Pipeline) -> list[Tool]:
         return await _said(sent)
 
     return [Tool(send_message, Effect.KEYED)]
+
+
+def _background_tools(pipe: Pipeline) -> list[Tool]:
+    async def background_start(text: str, context: CallContext) -> str:
+        """Let a helper like you do something in the background, while you go on. Its result comes to you later as a message of its
+        own: do not wait for it in this answer. Several tasks may run at the same time.
+
+        text: what is to be done. It must make sense by itself: the helper knows nothing of this conversation.
+        """
+
+        async def started() -> str:
+            wanted = WantedTask(TaskKind.AGENT, text, context.key, context.asked_at)
+            by = TaskAsker(context.session_key, context.source, context.speaker.owner)
+            task = await start_task(pipe, wanted, by)
+            return f"Started: {task.id}. Its result comes as a message."
+
+        return await _said(started)
+
+    async def background_list(context: CallContext) -> str:
+        """List the background tasks of this conversation that have not ended."""
+        found = await pipe.store.tasks.running(context.session_key, LISTED)
+        return "\n".join(f"{task.id}: {task.name}" for task in found) or "There are none."
+
+    return [Tool(background_start, Effect.KEYED), Tool(background_list, Effect.READ)]
 
 
 async def _added(pipe: Pipeline, wanted: WantedSchedule, context: CallContext) -> str:

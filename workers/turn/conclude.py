@@ -42,18 +42,22 @@ NOTICE = "Sorry, I could not process your last message. It has been set aside fo
 NOT_RUN = "A scheduled run failed. It has been set aside for a person to look at."
 NOT_GONE_ON = "Nobody answered my question in time, and going on without an answer failed. A person has to look at it."
 NOBODY_TO_ASK = "This needs an answer from a person, and a request without a conversation cannot wait for one."
+NOBODY_BESIDE = "This cannot be done in the background, because somebody has to answer first:"
 RETRY_SECONDS = 0.5  # between tries to commit while the database is away
 COUNTED_AS = {State.SUPERSEDED: "stopped", State.REJECTED: "rejected", State.DEAD: "dead"}
 
 
 def conclude(prepared: Prepared, result: Result) -> Conclusion:
     """The agent has answered: its rows and replies, what they cost, and a title where one costs nothing. Or it asks."""
-    attempt = prepared.attempt
+    attempt, kind = prepared.attempt, prepared.attempt.inbound.kind
     if result.asks and attempt.inbound.is_stateless:
         return _nobody_to_ask(attempt, result)
-    if result.asks:
+    if result.asks and kind is not Kind.TASK:
         return _parked(prepared, result)
-    titles = attempt.parts.titles if not attempt.inbound.is_stateless else None
+    if result.asks:  # nobody could answer: the question is the result
+        text = f"{NOBODY_BESIDE} {question_text(result.asks)}"
+        result = replace(result, entries=(Entry("assistant", text),), replies=(Reply(text),), asks=())
+    titles = attempt.parts.titles if not attempt.inbound.is_stateless and kind is not Kind.TASK else None
     entries = attempt.steps.marked(result.entries) if attempt.steps is not None else result.entries
     session, said = attempt.session, marks.user_row(attempt.inbound)
     change = attempt.again.change if attempt.again is not None else NO_CHANGE
@@ -123,7 +127,7 @@ def announce(attempt: Attempt) -> Conclusion:
     """Say to the chat what the mail says, and keep it in the transcript as ours, so that the user can answer it."""
     said = attempt.mail.inbound
     entry = Entry("assistant", said.text, data={marks.PROACTIVE: True, marks.AT: said.received_at})
-    written = _commit_of(attempt, attempt.proof(), ANSWERED, (entry,), (Reply(said.text),), NO_CHANGE)
+    written = _commit_of(attempt, attempt.proof(), ANSWERED, (entry,), (Reply(said.text, said.media),), NO_CHANGE)
     return Conclusion(attempt, written, "announced")
 
 

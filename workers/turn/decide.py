@@ -17,6 +17,7 @@ from workers import commands
 from workers.turn.album import as_one, rest_of_album
 from workers.turn.asking import hear_answer
 from workers.turn.attempt import Attempt, HeldKey
+from workers.turn.background import open_task
 from workers.turn.conclude import announce, bury, command_done, commit_change, end_mail
 from workers.turn.counting import GivenUp, begin_attempt
 from workers.turn.editing import taken_back
@@ -45,8 +46,9 @@ async def begin(held: HeldKey, opened: Opened) -> Attempt | Conclusion | Lost:
         return begun
     if isinstance(begun, GivenUp):
         return bury(_attempt(held, opened, begun.attempts), "crashed", f"{begun.attempts} attempts came to no end")
-    is_message = mail.inbound.kind is Kind.MESSAGE  # /stop drops what its chat said, and nothing that is ours to say
-    if is_message and lease.drop_until_ms and mail.inbound.received_at <= lease.drop_until_ms:
+    # /stop drops what its chat said and what is done for it in the background, and nothing that is ours to say
+    is_dropped = mail.inbound.kind in (Kind.MESSAGE, Kind.TASK)
+    if is_dropped and lease.drop_until_ms and mail.inbound.received_at <= lease.drop_until_ms:
         return end_mail(_attempt(held, opened, 0), Ending(State.SUPERSEDED, "stopped"))
     return _attempt(held, opened, begun.number, isolated=begun.isolated)
 
@@ -82,6 +84,11 @@ async def decide(attempt: Attempt) -> Attempt | Conclusion | Reopen:
         attempt = replace(attempt, seed=seed)
     if inbound.kind is Kind.ANNOUNCEMENT:
         return announce(attempt)
+    if inbound.kind is Kind.TASK:
+        begun = await open_task(attempt)
+        if isinstance(begun, Conclusion):
+            return begun
+        attempt = begun
     if inbound.album is not None:
         album = await rest_of_album(attempt.lease, attempt.mail, attempt.parts.pipe.store.journal)
         attempt = replace(attempt, album=album, inbound=as_one(inbound, album))
@@ -105,7 +112,7 @@ async def _heard(attempt: Attempt) -> Attempt | Conclusion:
     inbound = attempt.inbound
     if expired_ask(inbound) is not None:
         return await hear_answer(attempt, None) or attempt
-    if inbound.kind is Kind.FIRE:  # nobody said its words: they command nothing and answer no question
+    if not inbound.kind.is_said:  # nobody said its words: they command nothing and answer no question
         return attempt
     if not inbound.is_stateless and (command := commands.parse(inbound.text)) is not None:
         return await _obey(attempt, *command)

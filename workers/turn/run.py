@@ -31,6 +31,7 @@ from workers.side.budget import day_at
 from workers.side.compression import relieve
 from workers.side.context import MODEL
 from workers.turn.attempt import Attempt
+from workers.turn.background import RESULT_NOTE, TASK_NOTE
 from workers.turn.conclude import commit_change, whose
 from workers.turn.live_text import LiveText
 from workers.turn.open import load_session
@@ -43,6 +44,7 @@ SCHEDULED = (
     "A schedule asks this, and nobody waits for the answer in this conversation: it goes to the schedule's targets. If there "
     "is nothing worth telling, answer exactly [SILENT], and nobody is told."
 )
+NOTES = {Kind.FIRE: SCHEDULED, Kind.TASK: TASK_NOTE, Kind.RESULT: RESULT_NOTE}  # where nobody said what is asked
 
 
 @value
@@ -100,8 +102,8 @@ async def prepare(attempt: Attempt) -> Prepared:
     terms = inbound.terms or NO_TERMS
     if terms.history is not None:
         history = terms.history
-    if inbound.kind is Kind.FIRE:
-        notes, notices = (*notes, SCHEDULED), ()
+    if (note := NOTES.get(inbound.kind)) is not None:
+        notes, notices = (*notes, note), ()
     proof, steps = attempt.proof(), attempt.steps
     assert steps is not None
     turn = Turn(

@@ -9,6 +9,7 @@ from shared.pipeline import Pipeline
 from workers.upkeep.asks import OverdueQuestions
 from workers.upkeep.blobs import UnreferredBlobs
 from workers.upkeep.due import DueKeys
+from workers.upkeep.heartbeat import Heartbeat
 from workers.upkeep.housekeeping_duty import HousekeepingDuty
 from workers.upkeep.index import SearchIndexing
 from workers.upkeep.journal import UnknownMail
@@ -20,6 +21,7 @@ from workers.upkeep.runs import LeftoverRuns
 from workers.upkeep.schedules import DueSchedules
 from workers.upkeep.stateless import EndedRequests
 from workers.upkeep.stuck import StuckWakes
+from workers.upkeep.tasks import UnseenTasks
 
 LOOK_LIMIT_SECONDS = 120.0  # the longest that a look may take: what it did stays done, and the next begins anew
 LEAST_PAUSE_SECONDS = 0.01
@@ -45,6 +47,8 @@ def duties(pipe: Pipeline) -> list[HousekeepingDuty]:
         UnknownMail(pipe),
         UnknownReplies(pipe),
         DueSchedules(pipe),
+        Heartbeat(pipe),
+        UnseenTasks(pipe),
         SearchIndexing(pipe),
         EndedConversations(pipe),
     ]

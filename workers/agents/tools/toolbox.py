@@ -90,9 +90,11 @@ class Toolbox:
         async def do(key: str) -> str:
             if tool is None or refusal:
                 raise NotRun(refusal)
-            source = turn.asker or turn.mail[-1].source  # whoever approves a call does not lend it their rights
-            is_scheduled = turn.mail[-1].kind is Kind.FIRE or source.platform == OUTLET
-            context = CallContext(key, turn.speaker, turn.session_key, turn.run, source, is_scheduled)
+            asked = turn.mail[-1]
+            asker = turn.asker or asked.asker  # whoever approves a call does not lend it their rights
+            is_scheduled = asked.kind is Kind.FIRE or asker.platform == OUTLET  # or it follows from one
+            about = (turn.session_key, turn.run, asker, is_scheduled, asked.received_at)
+            context = CallContext(key, turn.speaker, *about)
             try:
                 async with asyncio.timeout(self._seconds) as limit:
                     return _as_text(await tool.run(arguments, context))
