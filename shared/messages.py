@@ -39,6 +39,7 @@ class Kind(StrEnum):
     EXPIRY = "expiry"  # the time of a question is over: the run that asked it goes on without an answer
     TASK = "task"  # something is to be done in the background: the agent runs on its text
     RESULT = "result"  # a task that an agent started has ended: the agent reads what came of it
+    STEP = "step"  # the conversation goes on by itself towards its goal: the agent runs on what it handed over
 
     @property
     def is_said(self) -> bool:

@@ -41,7 +41,9 @@ def parts_of(
         return "", []
     source, answers = mail[-1].inbound.source, mail[-1].inbound.message
     destination = str(Destination(*source.address.place))
-    in_reply_to = tuple(m.inbound.event_id for m in mail if m.inbound.kind not in (Kind.ANNOUNCEMENT, Kind.RESULT))
+    in_reply_to = tuple(
+        m.inbound.event_id for m in mail if m.inbound.kind not in (Kind.ANNOUNCEMENT, Kind.RESULT, Kind.STEP)
+    )
     conversation = conversation_of(session_key)
     rows: list[PartRow] = []
     for ordinal, reply in enumerate(replies, 1):

@@ -141,10 +141,13 @@ class RedisAdmission:
 
     async def _when_it_is_time(self, permit: Permit, wait: float) -> Permit:
         reach("limits.after_admission")
+        if wait <= 0:
+            return permit
         try:
-            if wait > 0:
-                await asyncio.sleep(wait)
-        except asyncio.CancelledError:
+            await asyncio.sleep(wait)
+            if (cooling := self._cooldowns.wait(permit.account.id)) is not None:  # it began meanwhile
+                raise _told_to_wait(permit.account, AdmissionVerdict(Obstacle.COOLING, cooling))
+        except (asyncio.CancelledError, RateLimited):
             self.leave(permit, 0)
             raise
         return permit

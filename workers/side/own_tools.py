@@ -14,6 +14,7 @@ from shared.permission import beyond_reach
 from shared.pipeline import Pipeline
 from shared.reading.schedules import ShownSchedule, listed_schedules
 from shared.targets import parse_targets
+from shared.tasks.goal import go_on
 from shared.tasks.starting import TaskAsker, WantedTask, start_task
 from shared.tasks.task import TaskKind
 from workers.agents.tools.tool import CallContext, Tool
@@ -27,6 +28,7 @@ def own_tools(pipe: Pipeline, names: Sequence[str]) -> list[Tool]:
         "schedule": _schedule_tools,
         "send": _send_tools,
         "background": _background_tools,
+        "goal": _goal_tools,
     }
     return [tool for family, make in families.items() if family in names for tool in make(pipe)]
 
@@ -104,6 +106,24 @@ def _background_tools(pipe: Pipeline) -> list[Tool]:
         return "\n".join(f"{task.id}: {task.name}" for task in found) or "There are none."
 
     return [Tool(background_start, Effect.KEYED), Tool(background_list, Effect.READ)]
+
+
+def _goal_tools(pipe: Pipeline) -> list[Tool]:
+    async def goal_go_on(handover: str, context: CallContext) -> str:
+        """Go on towards the goal of this conversation when you have answered, without waiting for the user. Call it when you have done
+        a step and the goal is not reached; what you answer now is told to the user.
+
+        handover: what is done, what comes next, and how you will know that the goal is reached.
+        """
+
+        async def gone_on() -> str:
+            by = TaskAsker(context.session_key, context.source, context.speaker.owner)
+            step = await go_on(pipe, by, handover, context.key, context.event_id)
+            return f"You go on when you have answered: step {step}."
+
+        return "Not done: a scheduled turn has no goal." if context.is_scheduled else await _said(gone_on)
+
+    return [Tool(goal_go_on, Effect.KEYED)]
 
 
 async def _added(pipe: Pipeline, wanted: WantedSchedule, context: CallContext) -> str:

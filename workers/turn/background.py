@@ -20,6 +20,10 @@ TASK_NOTE = (
 RESULT_NOTE = (
     "This is the result of a background task that you started. The user has not seen it: tell them what matters of it."
 )
+STEP_NOTE = (
+    "Nobody has said this: you go on towards the goal of this conversation by yourself. Look first whether it is reached. If it is, tell "
+    "the user, with what shows it, and do not go on."
+)
 
 
 async def open_task(attempt: Attempt) -> Attempt | Conclusion:

@@ -31,7 +31,7 @@ from workers.side.budget import day_at
 from workers.side.compression import relieve
 from workers.side.context import MODEL
 from workers.turn.attempt import Attempt
-from workers.turn.background import RESULT_NOTE, TASK_NOTE
+from workers.turn.background import RESULT_NOTE, STEP_NOTE, TASK_NOTE
 from workers.turn.conclude import commit_change, whose
 from workers.turn.live_text import LiveText
 from workers.turn.open import load_session
@@ -44,7 +44,12 @@ SCHEDULED = (
     "A schedule asks this, and nobody waits for the answer in this conversation: it goes to the schedule's targets. If there "
     "is nothing worth telling, answer exactly [SILENT], and nobody is told."
 )
-NOTES = {Kind.FIRE: SCHEDULED, Kind.TASK: TASK_NOTE, Kind.RESULT: RESULT_NOTE}  # where nobody said what is asked
+NOTES = {
+    Kind.FIRE: SCHEDULED,
+    Kind.TASK: TASK_NOTE,
+    Kind.RESULT: RESULT_NOTE,
+    Kind.STEP: STEP_NOTE,
+}  # where nobody said what is asked
 
 
 @value

@@ -93,7 +93,7 @@ class Toolbox:
             asked = turn.mail[-1]
             asker = turn.asker or asked.asker  # whoever approves a call does not lend it their rights
             is_scheduled = asked.kind is Kind.FIRE or asker.platform == OUTLET  # or it follows from one
-            about = (turn.session_key, turn.run, asker, is_scheduled, asked.received_at)
+            about = (turn.session_key, turn.run, asker, is_scheduled, asked.received_at, asked.event_id)
             context = CallContext(key, turn.speaker, *about)
             try:
                 async with asyncio.timeout(self._seconds) as limit:
