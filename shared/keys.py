@@ -1,9 +1,10 @@
 """Every Redis name is made here.
 
 kt:<lane>:mail:<key>   sorted set, score = seq: the mailbox
-kt:<lane>:lane:<key>   hash token/until/of/attempts/failed/job/since/stop/outage/waited: awake, leased or delayed; absent = idle
+kt:<lane>:lane:<key>   hash token/until/of/attempts/failed/job/since/stop/outage/waited/hears: awake, leased or delayed; absent = idle
 kt:<lane>:due          sorted set key -> ms: when the housekeeper should look at a key that is not idle
 kt:seen:<message id>   the message's key, with a TTL, only with durability = redis: the dedupe memory
+kt:noticed:<destination>  exists for 30 s after a chat was told that its message waits
 kt:session:<session id>  hash lease token -> ticket:until, only while several keys talk to one session
 kt:events:<key>        channel: a reply of this session was put out
 kt:events:live:<message id>  channel: what an agent has said so far, while somebody waits for its answer
@@ -60,6 +61,10 @@ def due(lane: str) -> str:
 
 def seen(message_id: str) -> str:
     return f"kt:seen:{message_id}"
+
+
+def noticed(destination: str) -> str:
+    return f"kt:noticed:{destination}"
 
 
 def events(session_key: str) -> str:
