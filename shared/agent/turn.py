@@ -75,3 +75,4 @@ class Result:
     replies: tuple[Reply, ...] = ()
     spent: tuple[Mapping[str, Any], ...] = ()  # usage that none of the rows carries
     asks: tuple[Ask, ...] = ()  # the turn ends with these questions; of its rows, only what they cost counts now
+    took: tuple[str, ...] = ()  # ids of mail from the inbox that the model was shown: it ends with this turn
