@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from shared.busy import BusyMode
 from shared.finding import Finding
 from shared.setting_values import PREFIX, Names
 from shared.value import value
@@ -38,6 +39,9 @@ class PlatformSettings(BaseModel):
     """Platform user ids that may give every command here."""
     home_channel: str | None = None
     """Where messages go that answer nobody, such as scheduled ones."""
+
+    busy_mode: BusyMode | None = None
+    """What a message does here that comes while a turn runs. Unset: as BUSY_MODE says."""
 
     @model_validator(mode="before")
     @classmethod

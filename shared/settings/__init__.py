@@ -127,6 +127,8 @@ class Settings(
         check_entries("ADMIN_USERS", self.admin_users, blocks, everybody=False)
         if unknown := sorted(self.reset.by_platform.keys() - PLATFORMS.keys()):
             raise ValueError(f"RESET__BY_PLATFORM: there is no platform {', '.join(unknown)}")
+        if any(chat.partition(":")[0] not in PLATFORMS or not chat.partition(":")[2] for chat in self.busy_chats):
+            raise ValueError("BUSY_CHATS names chats as <platform>:<chat id>")
         return self
 
     @model_validator(mode="after")

@@ -16,6 +16,7 @@ from shared.store.drafts import Drafts
 from shared.store.facts import FactStore
 from shared.store.journal import Journal
 from shared.store.memory import Memory
+from shared.store.notices import Notices
 from shared.store.outbox import Outbox
 from shared.store.overview import OverviewRows
 from shared.store.owned import Owned
@@ -55,6 +56,7 @@ class Store:
         self.owned = Owned(database)
         self.outbox = Outbox(database)
         self.drafts = Drafts(database)
+        self.notices = Notices(database)
         self.dead = DeadLetters(database)
         self.audit = Audit(database)
         self.overview = OverviewRows(database)

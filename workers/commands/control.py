@@ -1,4 +1,5 @@
-"""Commands that do not wait behind a running turn: /stop and /status. They come by the control lane, from any process."""
+"""Commands that do not wait behind a running turn: /stop and /status; /queue is in queue.py. They come by the control lane,
+from any process."""
 
 from __future__ import annotations
 

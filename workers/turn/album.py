@@ -14,9 +14,9 @@ from shared.errors import Malformed
 from shared.lane import Lease
 from shared.lane.lease import Waiting
 from shared.mail import TakeNotes, decode_mail
-from shared.messages import Inbound, Mail, State
-from shared.store.database import Row
+from shared.messages import Inbound, Mail
 from shared.store.journal import Journal
+from workers.turn.busy.behind import still_waiting
 
 WAIT_SECONDS = 1.0  # after the first of them came
 AT_MOST = 20  # a platform's albums have ten
@@ -30,14 +30,7 @@ async def rest_of_album(lease: Lease, first: Mail, journal: Journal) -> tuple[Ma
     age = (now_ms() - first.inbound.received_at) / 1000
     if age < WAIT_SECONDS:
         await asyncio.sleep(min(WAIT_SECONDS, WAIT_SECONDS - age))
-    rest = tuple(_following(await lease.look(AT_MOST), first))
-    rows = await asyncio.gather(*(journal.find(mail.inbound.id) for mail in rest))
-    return tuple(mail for mail, row in zip(rest, rows, strict=True) if _waits(mail, row))
-
-
-def _waits(mail: Mail, row: Row | None) -> bool:
-    """Mail that only Redis knows is written down when it ends."""
-    return row is not None and row["state"] == State.PENDING if mail.journaled else row is None
+    return await still_waiting(tuple(_following(await lease.look(AT_MOST), first)), journal)
 
 
 def _following(waiting: Sequence[Waiting], first: Mail) -> Iterable[Mail]:
@@ -59,10 +52,10 @@ def _following(waiting: Sequence[Waiting], first: Mail) -> Iterable[Mail]:
         yield Mail(next_one.seq, content, first.journaled, b"" if first.journaled else next_one.payload)
 
 
-def as_one(first: Inbound, rest: Sequence[Mail]) -> Inbound:
-    """What was said with all of them, in the first one's name."""
+def as_one(first: Inbound, rest: Sequence[Mail], between: str = "\n") -> Inbound:
+    """What was said with all of them, in the first one's name, with `between` between their texts."""
     if not rest:
         return first
     inbounds = [first, *(mail.inbound for mail in rest)]
-    text = "\n".join(inbound.text for inbound in inbounds if inbound.text)
+    text = between.join(inbound.text for inbound in inbounds if inbound.text)
     return replace(first, text=text, media=tuple(media for inbound in inbounds for media in inbound.media))

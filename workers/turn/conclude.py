@@ -22,6 +22,7 @@ from shared.session_key import SessionKey
 from shared.stages import stage
 from shared.store.asks import end_asks, park
 from shared.store.change import ANSWERED, NO_CHANGE, Change, Commit, Committed, Ending, Proof
+from shared.store.commit_rows import in_line
 from shared.store.drafts import draft_id
 from shared.store.runs import end_run
 from shared.store.stateless import to_be_forgotten
@@ -31,6 +32,7 @@ from workers.delivery.parts import in_parts
 from workers.side.budget import day_at
 from workers.turn.attempt import Attempt
 from workers.turn.lifetime import without_reset_facts
+from workers.turn.open import MERGED_AHEAD
 from workers.turn.outcome import Conclusion, Kept
 from workers.turn.question import question_text, waiting_runs
 
@@ -57,6 +59,7 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
     if result.asks:  # nobody could answer: the question is the result
         text = f"{NOBODY_BESIDE} {question_text(result.asks)}"
         result = replace(result, entries=(Entry("assistant", text),), replies=(Reply(text),), asks=())
+    attempt = attempt.with_taken(result.took)
     titles = attempt.parts.titles if not attempt.inbound.is_stateless and kind is not Kind.TASK else None
     entries = attempt.steps.marked(result.entries) if attempt.steps is not None else result.entries
     session, said = attempt.session, marks.user_row(attempt.inbound)
@@ -247,7 +250,7 @@ def _report(conclusion: Conclusion) -> None:
             ms = now_ms() - proof.started_at
             log.get().info("answered", key=key, turn=proof.turn_id, attempt=proof.attempts, ms=ms)
         case "stopped":
-            log.get().info("stopped", key=key, message=commit.mail[0].inbound.id)
+            log.get().info("stopped", key=key, message=commit.mail[0].inbound.id, reason=ending.reason)
         case "rejected":
             log.get().info("refused", key=key, reason=ending.reason)
         case "dead":
@@ -268,6 +271,8 @@ def _commit_of(
     mail, entries = (attempt.mail, *attempt.album), (*attempt.seed, *entries)
     if attempt.mail.inbound.is_stateless:
         entries, change = (), to_be_forgotten(attempt.mail.inbound.id, change)
+    if attempt.album and (ahead := max(one.seq for one in mail)) > in_line(mail):
+        change = replace(change, facts={**change.facts, (attempt.session.id, MERGED_AHEAD + attempt.key): str(ahead)})
     parts = in_parts(attempt.mail.inbound.source.platform, replies)
     return Commit(attempt.session, attempt.key, proof, mail, entries, parts, ending, change)
 

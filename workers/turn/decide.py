@@ -18,6 +18,7 @@ from workers.turn.album import as_one, rest_of_album
 from workers.turn.asking import hear_answer
 from workers.turn.attempt import Attempt, HeldKey
 from workers.turn.background import open_task
+from workers.turn.busy.collect import collected, collects
 from workers.turn.conclude import announce, bury, command_done, commit_change, end_mail
 from workers.turn.counting import GivenUp, begin_attempt
 from workers.turn.editing import taken_back
@@ -92,6 +93,9 @@ async def decide(attempt: Attempt) -> Attempt | Conclusion | Reopen:
     if inbound.album is not None:
         album = await rest_of_album(attempt.lease, attempt.mail, attempt.parts.pipe.store.journal)
         attempt = replace(attempt, album=album, inbound=as_one(inbound, album))
+    elif collects(attempt.parts.busy_modes, attempt.session, inbound, attempt.lease.busy_mode):
+        more = await collected(attempt.mail, attempt.session, attempt.lease, attempt.parts.pipe.store.journal)
+        attempt = replace(attempt, album=more, inbound=as_one(inbound, more, between="\n\n"))
     step = await _heard(attempt)
     if isinstance(step, Conclusion):
         return step
@@ -140,6 +144,8 @@ async def _obey(attempt: Attempt, name: str, args: str) -> Attempt | Conclusion:
         return _sorry(attempt, name)
     if isinstance(done, commands.GivenAnswer):
         return await hear_answer(attempt, done) or attempt
+    if isinstance(done, commands.Instead):
+        return replace(attempt, inbound=replace(attempt.inbound, text=done.text))
     if isinstance(done, commands.CommandAnswer):
         return replace(command_done(attempt, done), otherwise=partial(_sorry, attempt, name))
     said = replace(attempt.inbound, text=done.text, media=done.media or attempt.inbound.media)

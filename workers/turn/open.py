@@ -18,6 +18,8 @@ from workers.side.memory_notes import look_back
 from workers.turn.attempt import HeldKey
 from workers.turn.outcome import REOPEN, AlreadyEnded, Reopen, Retry
 
+MERGED_AHEAD = "merged_ahead:"  # and a key, a fact of a session: mail up to this number may have ended out of its order
+
 
 @value
 class Opened:
@@ -64,6 +66,8 @@ async def open_mail(
     if isinstance(error, TooNew) and not journaled:
         raise TooNew(str(error), written_at=written_by_mailbox(waiting))
     attempts, outage_ms, known, has_run, has_draft = 0, None, True, False, False
+    if session is not None and waiting.seq <= int(session.facts.get(MERGED_AHEAD + key, 0)):
+        session = None  # it may have ended already: the journal knows
     if session is None:
         with stage("load"):
             session, standing = await store.transcript.load(key, inbound.id if inbound is not None else "")

@@ -32,6 +32,7 @@ from workers.side.compression import relieve
 from workers.side.context import MODEL
 from workers.turn.attempt import Attempt
 from workers.turn.background import RESULT_NOTE, STEP_NOTE, TASK_NOTE
+from workers.turn.busy.watch import BusyWatch
 from workers.turn.conclude import commit_change, whose
 from workers.turn.live_text import LiveText
 from workers.turn.open import load_session
@@ -83,7 +84,7 @@ async def make_room(attempt: Attempt) -> Attempt:
 
 async def take_run_up(attempt: Attempt) -> Attempt:
     """Find what earlier attempts have done, and from now on refuse what they would still do. Costs nothing where no
-    attempt has called a tool."""
+    attempt has called a tool. What comes in from now on is watched for when the agent runs."""
     lease, session, runs = attempt.lease, attempt.session, attempt.parts.pipe.store.runs
     hold = Hold(attempt.run_id, lease.token, session.id, session.version, attempt.key, attempt.mail.inbound.id)
     earlier: Sequence[RecordedStep] = ()
@@ -94,7 +95,8 @@ async def take_run_up(attempt: Attempt) -> Attempt:
         if not await lease.is_ours() or not await runs.take_up(hold, holder):
             raise Superseded(attempt.key)
         earlier = await runs.steps(hold.run)
-    return changed(attempt, steps=RunLog(hold, runs, lease, earlier, counted))
+    busy = BusyWatch(attempt.mail, session, lease, attempt.parts)
+    return changed(attempt, steps=RunLog(hold, runs, lease, earlier, counted), busy=busy)
 
 
 async def prepare(attempt: Attempt) -> Prepared:
@@ -109,8 +111,8 @@ async def prepare(attempt: Attempt) -> Prepared:
         history = terms.history
     if (note := NOTES.get(inbound.kind)) is not None:
         notes, notices = (*notes, note), ()
-    proof, steps = attempt.proof(), attempt.steps
-    assert steps is not None
+    proof, steps, busy = attempt.proof(), attempt.steps, attempt.busy
+    assert steps is not None and busy is not None
     turn = Turn(
         proof.turn_id,
         key,
@@ -127,6 +129,7 @@ async def prepare(attempt: Attempt) -> Prepared:
         answers=attempt.taken_up.answers if attempt.taken_up is not None else {},
         asker=attempt.taken_up.asker if attempt.taken_up is not None else None,
         steps=LoggedSteps(steps),
+        inbox=busy.inbox,
         files=BlobFiles(parts.pipe.blobs),
     )
     if inbound.source.chat_type != "dm":  # a DM has one speaker: the key need not be read to know that
@@ -147,15 +150,21 @@ async def run(prepared: Prepared) -> Result:
     A crash leaves the mail and counts the attempt.
     """
     attempt, turn, preview = prepared.attempt, prepared.turn, prepared.preview
-    lease, parts = attempt.lease, attempt.parts
+    lease, parts, busy, received_at = attempt.lease, attempt.parts, attempt.busy, attempt.mail.inbound.received_at
+    assert busy is not None
     if attempt.number > 1:
         metrics.REDELIVERED.inc()
     agent, live = parts.isolated_agent if attempt.isolated else parts.agent, LiveText.of(attempt)
     seen = live.take if live is not None else preview.heard if preview is not None else None
     reading = Reading(agent, turn, seen)
     showing = parts.typing.start(turn.mail[-1])
-    lease.turn_begins(attempt.mail.inbound.received_at, reading.stop)
+    lease.turn_begins(received_at, reading.stop)
     try:
+        await busy.begin(reading.stop)
+        if (
+            received_at <= lease.drop_until_ms and attempt.inbound.kind is Kind.MESSAGE
+        ):  # /stop came after it was opened
+            raise Stopped(Result())
         with stage("agent"):
             result = await reading.result()
         if live is not None:
@@ -176,6 +185,7 @@ async def run(prepared: Prepared) -> Result:
         raise
     finally:
         lease.turn_ends()
+        await busy.end()
         if live is not None:
             live.close()
         if showing is not None:

@@ -100,6 +100,11 @@ class RunLog:
             for row in rows
         ]
 
+    def effects(self) -> list[str]:
+        """The names of the tools whose calls this and earlier attempts began and that change something, in order."""
+        begun = [step for _, step in sorted(self._steps.items()) if step.effect not in (None, Effect.READ)]
+        return [step.name for step in begun]
+
     def _next(self) -> int:
         return self.last + 1
 
