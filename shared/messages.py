@@ -46,6 +46,11 @@ class Kind(StrEnum):
         """Whether somebody said it, so that its words may command something or answer a question."""
         return self is Kind.MESSAGE
 
+    @property
+    def is_dropped_by_stop(self) -> bool:
+        """Whether /stop ends it: what a chat said and what is done for it in the background, and nothing that is ours to say."""
+        return self in (Kind.MESSAGE, Kind.TASK, Kind.STEP)
+
 
 @value
 class Source:

@@ -47,9 +47,7 @@ async def begin(held: HeldKey, opened: Opened) -> Attempt | Conclusion | Lost:
         return begun
     if isinstance(begun, GivenUp):
         return bury(_attempt(held, opened, begun.attempts), "crashed", f"{begun.attempts} attempts came to no end")
-    # /stop drops what its chat said and what is done for it in the background, and nothing that is ours to say
-    is_dropped = mail.inbound.kind in (Kind.MESSAGE, Kind.TASK, Kind.STEP)
-    if is_dropped and lease.drop_until_ms and mail.inbound.received_at <= lease.drop_until_ms:
+    if lease.drop_until_ms and mail.inbound.received_at <= lease.drop_until_ms and mail.inbound.kind.is_dropped_by_stop:
         return end_mail(_attempt(held, opened, 0), Ending(State.SUPERSEDED, "stopped"))
     return _attempt(held, opened, begun.number, isolated=begun.isolated)
 

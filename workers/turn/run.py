@@ -161,9 +161,7 @@ async def run(prepared: Prepared) -> Result:
     lease.turn_begins(received_at, reading.stop)
     try:
         await busy.begin(reading.stop)
-        if (
-            received_at <= lease.drop_until_ms and attempt.inbound.kind is Kind.MESSAGE
-        ):  # /stop came after it was opened
+        if received_at <= lease.drop_until_ms and attempt.inbound.kind.is_dropped_by_stop:  # it came after we opened
             raise Stopped(Result())
         with stage("agent"):
             result = await reading.result()
