@@ -65,14 +65,22 @@ class Outage(Transient):
 
 
 class RateLimited(Outage):
-    """The other side asked us to wait. `is_guess`: it did not say for how long."""
+    """The other side asked us to wait. `is_guess`: it did not say for how long. A platform asks this of the one chat, or with
+    `whole_bot` of all chats of the bot."""
 
     def __init__(
-        self, retry_after: timedelta, *, provider: str = "", status: int | None = None, is_guess: bool = False
+        self,
+        retry_after: timedelta,
+        *,
+        provider: str = "",
+        status: int | None = None,
+        is_guess: bool = False,
+        whole_bot: bool = False,
     ) -> None:
         what = f"wait {retry_after.total_seconds():.1f} s"
         super().__init__(what, retry_after=retry_after, provider=provider, status=status)
         self.is_guess = is_guess
+        self.whole_bot = whole_bot
 
 
 class HeldBack(RateLimited):

@@ -13,6 +13,7 @@ kt:quota:<what>:<whose>  counts with a TTL: see producers/quotas.py
 kt:limits:<account>    hash with a TTL: what may still be asked of a model's provider: see workers/limits
 kt:permits:<account>   sorted set with a TTL, permit -> ms: the open requests to a model's provider, and when each is given up
 kt:events:cooldowns    channel: a provider has asked everybody to wait
+kt:budget:<bot or destination>  hash with a TTL: what was sent lately; see shared/sending/budgets.py
 kt:listener:<platform>:<account>  string with a TTL: the token of the one process that listens there
 kt:position:<platform>:<account>  string with a TTL: how far a listener has seen what its connection brings
 Keys at rest leave nothing behind.
@@ -89,6 +90,10 @@ def limits(account: str) -> str:
 
 def permits(account: str) -> str:
     return f"kt:permits:{account}"
+
+
+def send_budget(whose: str) -> str:
+    return f"kt:budget:{whose}"
 
 
 def session_lock(session_id: str) -> str:

@@ -32,6 +32,11 @@ NEWER_MAIL = Counter(
 )
 DELIVERED = Counter("keyturn_delivered_total", "Parts sent", ["platform"])
 AMBIGUOUS_SEND = Counter("keyturn_ambiguous_send_total", "Sends whose outcome is unknown", ["platform"])
+SEND_WAITS = Counter(
+    "keyturn_send_waits_total",
+    "Times that a chat was made to wait: by a budget of ours, or asked by its platform",
+    ["platform", "cause"],
+)
 FORGED_JOB = Counter("keyturn_forged_job_total", "RQ jobs refused because they are none of ours")
 RECOVERED = Counter("keyturn_recovered_total", "Keys woken by the housekeeper", ["lane", "cause"])
 LOOP_ERRORS = Counter("keyturn_loop_errors_total", "Unforeseen errors that a background loop survived", ["loop"])
@@ -66,6 +71,8 @@ for _platform in PLATFORMS:
     DELIVERED.labels(_platform)
     AMBIGUOUS_SEND.labels(_platform)
     DEDUP_CONFLICT.labels(_platform)
+    for _cause in ("budget", "platform"):
+        SEND_WAITS.labels(_platform, _cause)
 for _state in ("fired", "skipped", "missed"):
     SLOTS.labels(_state)
 for _obstacle in ("cooling", "full", "rate"):

@@ -11,7 +11,16 @@ from hashlib import blake2b
 from pydantic import SecretStr, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, ok, warn
-from shared.platforms.facts import Facts, Idempotency, Limit, MediaLimits, PreviewLimits, utf16_units
+from shared.platforms.facts import (
+    Facts,
+    Idempotency,
+    Limit,
+    MediaLimits,
+    PreviewLimits,
+    SendBudget,
+    SendRate,
+    utf16_units,
+)
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY
 from shared.value import value
@@ -144,4 +153,8 @@ FACTS = Facts(
         "Say so when asked to."
     ),
     media=MediaLimits(fetched=500_000_000, sent=10_000_000),
+    send_budget=SendBudget(
+        bot=SendRate(50, burst=10),
+        chat=SendRate(5, 5, burst=5),  # as the headers of answers usually say
+    ),
 )

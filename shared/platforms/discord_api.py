@@ -77,7 +77,7 @@ class DiscordApi:
                 raise Ambiguous("an answer that is none of Discord's")
             return found or {}
         error = _error(route, answer, found or {})
-        if isinstance(error, RateLimited) and _is_global(answer, found or {}):
+        if isinstance(error, RateLimited) and error.whole_bot:
             self._limits.refused_everywhere(error.retry_after)
         raise error
 
@@ -117,9 +117,8 @@ def _error(route: Route, answer: HttpAnswer, found: Mapping[str, Any]) -> Pipeli
     """What an answer that is no success means. A 401 to an interaction is about its token, not about the bot's."""
     status, code = answer.status, found.get("code")
     if status == 429 or code == SLOW_MODE:
-        return RateLimited(
-            retry_after(found.get("retry_after"), answer.headers.get("retry-after"), longest=LONGEST_WAIT)
-        )
+        wait = retry_after(found.get("retry_after"), answer.headers.get("retry-after"), longest=LONGEST_WAIT)
+        return RateLimited(wait, whole_bot=_is_global(answer, found))
     if status >= 500 or status == 408 or code == OVERLOADED:
         return Transient(f"HTTP {status}")
     if (status == 401 or code == UNAUTHORISED) and not route.is_interaction:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import SecretStr, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, ok, warn
-from shared.platforms.facts import Facts, Idempotency, Limit, MediaLimits, PreviewLimits
+from shared.platforms.facts import Facts, Idempotency, Limit, MediaLimits, PreviewLimits, SendBudget, SendRate
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY, Secrets
 
@@ -132,4 +132,8 @@ FACTS = Facts(
         'Writing <at user_id="ou_…">Name</at> mentions the person with that open id.'
     ),
     media=MediaLimits(fetched=100_000_000, sent=30_000_000),
+    send_budget=SendBudget(
+        bot=SendRate(1000, 60, burst=20),
+        chat=SendRate(5, burst=3),  # all bots of a group together
+    ),
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, ok
-from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, utf8_bytes
+from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, SendBudget, utf8_bytes
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY
 
@@ -95,4 +95,5 @@ FACTS = Facts(
     hides_ids=True,
     chat_type_of=lambda chat: "group" if chat.startswith(GROUP) else "dm",
     media=MediaLimits(fetched=20_000_000, sent=20_000_000),
+    send_budget=SendBudget(),  # nobody says how much; an account that is told to wait waits in all workers
 )

@@ -8,7 +8,17 @@ from collections.abc import Iterator, Mapping
 from pydantic import SecretStr, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, ok, warn
-from shared.platforms.facts import Facts, Idempotency, Limit, Markup, MediaLimits, PreviewLimits, utf16_units
+from shared.platforms.facts import (
+    Facts,
+    Idempotency,
+    Limit,
+    Markup,
+    MediaLimits,
+    PreviewLimits,
+    SendBudget,
+    SendRate,
+    utf16_units,
+)
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY, Names, Secrets
 
@@ -125,4 +135,8 @@ FACTS = Facts(
         "You see the current message's own content only. Writing <@USER_ID> mentions somebody."
     ),
     chat_type_of=lambda chat: "dm" if chat.startswith("D") else "channel",
+    send_budget=SendBudget(
+        chat=SendRate(1, burst=5),
+        edits=SendRate(50, 60, burst=10),  # chat.update, of the app in a workspace
+    ),
 )

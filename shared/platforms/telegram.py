@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, counted, ok
-from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, PreviewLimits, utf16_units
+from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, PreviewLimits, SendBudget, SendRate, utf16_units
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY, Secrets
 
@@ -129,4 +129,9 @@ FACTS = Facts(
     media=MediaLimits(fetched=20_000_000, sent=50_000_000),
     hides_ids=True,
     chat_type_of=lambda chat: "group" if chat.startswith("-") else "dm",
+    send_budget=SendBudget(
+        bot=SendRate(30, burst=10),
+        chat=SendRate(1, burst=5),
+        group=SendRate(15, 60, burst=5),  # a group takes 20 in any minute
+    ),
 )

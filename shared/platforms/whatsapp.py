@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_va
 
 from shared.finding import Finding, counted, ok, warn
 from shared.messages import Part, key_digest
-from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, utf16_units
+from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, SendBudget, SendRate, utf16_units
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY, Names, Secrets
 
@@ -124,4 +124,8 @@ FACTS = Facts(
     hides_ids=True,
     chat_type_of=lambda chat: "group" if chat.startswith(GROUP) else "dm",
     media=MediaLimits(fetched=100_000_000, sent=100_000_000),
+    send_budget=SendBudget(
+        bot=SendRate(80, burst=20),
+        chat=SendRate(10, 60, burst=10),  # one in six seconds; bursts pass
+    ),
 )

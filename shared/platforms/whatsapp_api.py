@@ -24,6 +24,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 TOO_MANY = frozenset({4, 80007, 130429, 131056})  # for the app, the account, the number, this person
 SPAM = 131048  # passes after hours
 NOT_TODAY = frozenset({131049, 131064})  # not to be tried again for a day
+OF_PERSON = NOT_TODAY | {131056}  # too many for this person; the others are about the number or the app
 PASSING = frozenset({1, 2, 131000, 131016, 131057})
 REFUSED_TOKEN = frozenset({0, 3, 10, 190, *range(200, 300)})
 REFUSED_ACCOUNT = {131031: "the account is locked", 368: "the account is blocked", 131042: "payment is missing"}
@@ -102,7 +103,7 @@ class CloudApi:
         """By the code where there is one we know, else by the status."""
         code, status = _code(found), answer.status
         if status == 429 or code in TOO_MANY or code == SPAM or code in NOT_TODAY:
-            return RateLimited(self._wait(answer, code, waits))
+            return RateLimited(self._wait(answer, code, waits), whole_bot=code not in OF_PERSON)
         if code in PASSING or status >= 500 or status == 408:
             return Transient(f"HTTP {status}, {reason_of(code)}" if code is not None else f"HTTP {status}")
         if code in REFUSED_ACCOUNT:

@@ -3,6 +3,8 @@
 `sending` is on disk before the call and the receipt after it. A crash between leaves a row in `sending`: whoever finds it a
 lease time later knows that it may have arrived, flags it, and sends it again where the platform recognises the key or the
 policy says so. Until then its worker may be alive, whatever Redis says, and the destination waits.
+Before a part is taken, its chat and its bot must have a send left in their budgets (shared/sending). If not, the destination is
+given back until then, and no worker waits with it. A platform that asks us to wait is left alone by all workers.
 A database that is away is no crash: the worker waits for it with the receipt in its hands.
 """
 
@@ -53,8 +55,24 @@ class Outgoing:
         self.lease = lease
         self.senders = courier.senders
         self.settings = courier.pipe.settings
+        self._budgets = courier.pipe.budgets
+        self._budgeted = self._budgets.budgeted(lease.key)
         self._outbox = courier.pipe.store.outbox
         self._drafts = courier.pipe.store.drafts
+
+    async def wait_for_budget(self) -> timedelta | None:
+        """Take one send from the budgets. A duration says: there is none before."""
+        if self._budgeted is None or not (wait := await self._budgets.take(self._budgeted)):
+            return None
+        metrics.SEND_WAITS.labels(self._budgeted.platform, "budget").inc()
+        return wait
+
+    async def asked_to_wait(self, part: Part, error: RateLimited) -> None:
+        """The platform asked us to wait: the attempt does not count, and no worker sends there before."""
+        metrics.SEND_WAITS.labels(part.to.platform, "platform").inc()
+        await self.failed(part, str(error), asked_to_wait=True)
+        if self._budgeted is not None:
+            await self._budgets.hold(self._budgeted, error.retry_after, whole_bot=error.whole_bot)
 
     async def next(self) -> Part | None:
         """The part that is next, as one that is being sent from now on, or that somebody else was sending."""
@@ -116,7 +134,7 @@ async def deliver_parts(lease: Lease, courier: Courier) -> None:
             return
         done = [waiting.seq for waiting in lease.mail]
         last = max(done)
-        while (part := await _next(outgoing)) is not None:
+        while (part := await outgoing.wait_for_budget() or await _next(outgoing)) is not None:
             if isinstance(part, timedelta):
                 await lease.release(delay=part, spent=False)
                 return
@@ -183,7 +201,7 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
         await outgoing.failed(part, str(error), asked_to_wait=True)
         return REFUSED_WAIT
     except RateLimited as error:
-        await outgoing.failed(part, str(error), asked_to_wait=True)
+        await outgoing.asked_to_wait(part, error)
         return max(
             error.retry_after, backoff(settings, part.counted + 1, spread=BACKOFF_SPREAD)
         )  # a platform may say "wait 0 s" for ever
