@@ -146,7 +146,14 @@ class Crashed(PipelineError):
 
 
 class Undeliverable(PipelineError):
-    """Refused for good: bury the reply, tell the operator."""
+    """Refused for good: bury the reply, tell the operator.
+
+    With `closes_chat` nothing else would be taken there either: the bot was blocked or removed, or the chat is gone.
+    """
+
+    def __init__(self, reason: str = "", *, closes_chat: bool = False) -> None:
+        super().__init__(reason)
+        self.closes_chat = closes_chat
 
 
 class Superseded(PipelineError):

@@ -191,6 +191,7 @@ class Reply:
         None  # the receipt of a message of ours there: it is changed to this, where the platform can do that
     )
     draft: str | None = None  # set by Keyturn: the draft (shared/store/drafts.py) whose place it takes, if there is one
+    shown: str = ""  # set by Keyturn: what the draft is known to show
 
 
 @value
@@ -217,6 +218,14 @@ class Part:
     elsewhere: Address | None = None  # where it goes, if not to where the source speaks
     edits: str | None = None  # the message of ours that it changes
     draft: str | None = None  # the draft whose place it takes, if that was sent
+    shown: int = 0  # how many characters of its text the draft is known to show
+    closed: str | None = None  # why the chat takes nothing from us, where it did not lately
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether somebody in the chat that it goes to asked for it, by a message."""
+        there = self.elsewhere
+        return bool(self.in_reply_to) and (there is None or there.place == self.source.address.place)
 
     @property
     def to(self) -> Address:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from keyturn.cli import dead, importing, keys, messages, pair, schedule, sessions
+from keyturn.cli import dead, deliveries, importing, keys, messages, pair, schedule, sessions
 from keyturn.cli.dashboard import dashboard, login
 from keyturn.cli.doctor import doctor
 from keyturn.cli.down import down
@@ -150,6 +150,7 @@ def migrate(dry_run: Annotated[bool, typer.Option(help="Only say what would be d
 app.add_typer(messages.app, name="messages")
 app.add_typer(keys.app, name="keys")
 app.add_typer(dead.app, name="dead")
+app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(pair.app, name="pair")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(sessions.app, name="sessions")

@@ -23,6 +23,9 @@ from shared.platforms.discord_limits import DiscordLimits, Route
 LONGEST_WAIT = timedelta(days=1)
 UNAUTHORISED = 40001
 _FILE_DOMAINS = ("discordapp.com", "discordapp.net", "discord.com")
+_CLOSED = frozenset(
+    {10003, 10004, 10013, 50001, 50007}
+)  # no such channel, guild or user; no access; a person who takes nothing
 SLOW_MODE = 20016
 OVERLOADED = 130000  # the API is overloaded for this resource
 
@@ -31,7 +34,7 @@ class DiscordRefused(Undeliverable):
     """Refused for good. `code` is Discord's own word for the reason, as listed in its documentation."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
-        super().__init__(f"HTTP {status}, code {code}: {message}")
+        super().__init__(f"HTTP {status}, code {code}: {message}", closes_chat=code in _CLOSED)
         self.code = code
 
 

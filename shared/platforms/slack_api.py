@@ -36,6 +36,7 @@ _AUTH = frozenset(
         "not_allowed_token_type",
     }
 )
+_CLOSED = frozenset({"channel_not_found", "not_in_channel", "is_archived", "user_not_found", "messages_tab_disabled"})
 _TRANSIENT = frozenset({"internal_error", "service_unavailable", "request_timeout", "team_added_to_org"})
 _FILE_DOMAINS = ("slack.com", "slack-files.com")
 _HALF_DONE = "fatal_error"  # some of it may have been carried out
@@ -45,7 +46,7 @@ class SlackRefused(Undeliverable):
     """Slack says no, for good; `error` is its word for it, such as `channel_not_found`."""
 
     def __init__(self, error: str) -> None:
-        super().__init__(f"Slack: {error}")
+        super().__init__(f"Slack: {error}", closes_chat=error in _CLOSED)
         self.error = error
 
 

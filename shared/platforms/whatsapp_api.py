@@ -41,6 +41,7 @@ PERMANENT = {
     131050: "the person has opted out",
     131051: "WhatsApp does not take this kind of message",
 }
+CLOSED = frozenset({131026, 131030, 131047, 131050})  # nothing is taken there before the person writes
 
 
 def reason_of(code: int) -> str:
@@ -111,7 +112,8 @@ class CloudApi:
         known = code in PERMANENT or (code is not None and _is_template(code))
         if code in REFUSED_TOKEN or (not known and status in (401, 403)):
             return Denied(f"WhatsApp refuses the token ({status}{f', code {code}' if code is not None else ''})")
-        return Undeliverable(f"HTTP {status}, {reason_of(code)}" if code is not None else f"HTTP {status}")
+        what = f"HTTP {status}, {reason_of(code)}" if code is not None else f"HTTP {status}"
+        return Undeliverable(what, closes_chat=code in CLOSED)
 
     def _wait(self, answer: HttpAnswer, code: int | None, waits: int) -> timedelta:
         """WhatsApp does not say how long: four times as long each time."""

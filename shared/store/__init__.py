@@ -7,6 +7,7 @@ from shared.store.asks import AskStore
 from shared.store.audit import Audit
 from shared.store.backlog import backlog
 from shared.store.blob_references import BlobReferences
+from shared.store.closed_chats import ClosedChats
 from shared.store.commits import Commits
 from shared.store.control import ControlCommits
 from shared.store.database import Database, Row, open_database
@@ -51,6 +52,7 @@ class Store:
         self.commit_control = ControlCommits(database).commit
         self.reject_waiting = Rejections(database).reject_waiting
         self.blob_references = BlobReferences(database)
+        self.closed_chats = ClosedChats(database)
         self.facts = FactStore(database)
         self.memory = Memory(database)
         self.owned = Owned(database)

@@ -59,6 +59,7 @@ def parts_of(
             to,
             reply.edits,
             reply.draft,
+            len(reply.shown) if reply.text.startswith(reply.shown) else 0,
         )
         rows.append(
             {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -215,17 +217,32 @@ async def test_a_platform_that_refuses_changes_gets_the_finished_answer_once(pip
 
 
 async def test_a_platform_that_asks_for_a_pause_is_left_alone_and_loses_nothing(
-    pipe: Pipeline, fake: FakeSlack
+    pipe: Pipeline, fake: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the finished answer waits for as long as the platform asked, when it was asked because of a preview."""
+    monkeypatch.setattr(preview, "LONGEST_WAIT", timedelta(0))
+    async with writing(pipe, fake) as (hook, agent):
+        await begin_a_story(hook, agent)
+        fake.trouble.append(Refused("ratelimited", 429, 2))
+        agent.write(SECOND)
+        await fake.until(lambda fake: not fake.trouble)
+        asked, told_at = len(fake.of("chat.update")), time.monotonic()
+        agent.write(THIRD, None)
+        await fake.until(shows(FIRST + SECOND + THIRD))
+    assert len(fake.of("chat.update")) == asked + 1 and time.monotonic() - told_at > 1.8
+
+
+@pytest.mark.parametrize("error", ["edit_window_closed", "message_not_found"])
+async def test_of_a_draft_that_cannot_be_changed_any_more_only_the_missing_rest_is_sent_and_of_a_lost_one_all(
+    pipe: Pipeline, fake: FakeSlack, error: str
 ) -> None:
     async with writing(pipe, fake) as (hook, agent):
         await begin_a_story(hook, agent)
-        fake.trouble.append(Refused("ratelimited", 429, 60))
-        agent.write(SECOND)
-        await fake.until(lambda fake: not fake.trouble)
-        asked = len(fake.of("chat.update"))
-        agent.write(THIRD, None)
-        await fake.until(shows(FIRST + SECOND + THIRD))
-    assert len(fake.of("chat.update")) == asked + 1
+        fake.failing["chat.update"] = Refused(error)
+        agent.write(SECOND, THIRD, None)
+        await fake.until(lambda fake: len(fake.texts(DIRECT)) == 2)
+    rest = SECOND + THIRD if error == "edit_window_closed" else FIRST + SECOND + THIRD
+    assert fake.texts(DIRECT) == [FIRST.strip() + " …", rest]
 
 
 async def test_where_the_setting_says_so_answers_appear_when_they_are_finished(

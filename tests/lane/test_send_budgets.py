@@ -80,7 +80,9 @@ async def test_a_chat_has_its_burst_at_once_and_then_its_rate_whichever_worker_a
     assert near(await clocked.take("1"), HOUR)
 
 
-async def test_chats_that_wait_for_their_bot_get_one_time_each_in_the_order_in_which_they_came(servers: Servers) -> None:
+async def test_chats_that_wait_for_their_bot_get_one_time_each_in_the_order_in_which_they_came(
+    servers: Servers,
+) -> None:
     clocked = Clocked(servers, telegram(sends_per_second=1 / 3600))
     assert await clocked.takes(*map(str, range(10))) == [NOW] * 10
     waits = await clocked.takes("a", "b", "c")

@@ -70,6 +70,7 @@ class FakeTelegram:
     files: FilesSent = field(default_factory=FilesSent)  # by file id
     downloads: deque[Response] = field(default_factory=deque)  # instead of a file, one each
     uploaded: list[Uploaded] = field(default_factory=list)  # what we sent
+    storms: bool = False  # 429 to every send
     webhook: str = ""
     polling: int = 0
     _updates: list[dict[str, Any]] = field(default_factory=list)
@@ -148,6 +149,8 @@ class FakeTelegram:
         if call.method == "getFile":
             return self._get_file(call.fields["file_id"])
         sends = ("sendMessage", "editMessageText", "sendPhoto", "sendDocument")
+        if self.storms and call.method in sends:
+            raise Refused(429, "Too Many Requests: retry after 1", retry_after=1)
         trouble = self.trouble.popleft() if self.trouble and call.method in sends else None
         if isinstance(trouble, Refused):
             raise trouble

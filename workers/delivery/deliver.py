@@ -36,6 +36,7 @@ AT_ONCE = 50  # parts that are acknowledged together
 RETRY_SECONDS = 0.5  # between tries while the database is away
 REFUSED_WAIT = timedelta(minutes=1)  # while a platform refuses our credentials: somebody has to change them
 BACKOFF_SPREAD = 0.2
+CLOSED = "chat closed"  # why a part was not sent that nobody in the chat asked for
 Answer = TypeVar("Answer")
 
 
@@ -59,6 +60,7 @@ class Outgoing:
         self._budgeted = self._budgets.budgeted(lease.key)
         self._outbox = courier.pipe.store.outbox
         self._drafts = courier.pipe.store.drafts
+        self._closed_chats = courier.pipe.store.closed_chats
 
     async def wait_for_budget(self) -> timedelta | None:
         """Take one send from the budgets. A duration says: there is none before."""
@@ -109,10 +111,20 @@ class Outgoing:
         metrics.AMBIGUOUS_SEND.labels(part.to.platform).inc()
         await self._kept(lambda: self._outbox.ambiguous(part))
 
-    async def bury(self, part: Part, reason: str, detail: str) -> None:
-        await self._kept(lambda: self._outbox.bury(part, reason, detail))
+    async def bury(self, part: Part, reason: str, detail: str, *, closes_chat: bool = False) -> None:
+        closed = self.lease.key if closes_chat else None
+        await self._kept(lambda: self._outbox.bury(part, reason, detail, closed=closed))
         metrics.DEAD_LETTER.labels(f"reply {reason}").inc()
         log.get().error("reply buried", part=part.idempotency_key, reason=reason, detail=detail)
+
+    async def refused(self, part: Part, error: Undeliverable) -> None:
+        """Give the part up. A chat that takes nothing any more is remembered; a thread that is gone says nothing of its chat."""
+        await self.bury(part, "refused", str(error), closes_chat=error.closes_chat and part.to.thread is None)
+
+    async def opened(self) -> None:
+        """A chat that was closed took a part: it is open again."""
+        if await self._kept(lambda: self._closed_chats.open(self.lease.key)):
+            log.get().info("a closed chat takes messages again", destination=self.lease.key)
 
     async def _kept(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         while True:
@@ -190,11 +202,14 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
     if not await outgoing.is_wanted(part):
         await outgoing.sent(part, Receipt())
         return None
+    if part.closed is not None and not part.is_answer:
+        await outgoing.bury(part, CLOSED, part.closed)
+        return None
     try:
         with stage("send"):
             receipt = await _attempt(sender, await outgoing.in_place(part))
     except Undeliverable as error:
-        await outgoing.bury(part, "refused", str(error))
+        await outgoing.refused(part, error)
         return None
     except Denied as error:
         log.get().error("the platform refuses our credentials: replies wait", platform=platform, reason=str(error))
@@ -220,6 +235,8 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
     reach("deliver.before_sent")
     await outgoing.sent(part, receipt)
     reach("deliver.after_sent")
+    if part.closed is not None:
+        await outgoing.opened()
     metrics.DELIVERED.labels(platform).inc()
     log.get().info("delivered", part=part.idempotency_key, attempts=part.attempts + 1)
     return None

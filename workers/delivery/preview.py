@@ -167,6 +167,7 @@ class Preview:
         self._limits = limits
         self._text_limit = text_limit
         self._text = ""
+        self._shown_text = ""
         self._task: asyncio.Task[None] | None = None
         self._ends = asyncio.Event()
 
@@ -174,6 +175,11 @@ class Preview:
     def has_draft(self) -> bool:
         """Whether the answer has a draft that it must take the place of."""
         return self._shown.has_draft
+
+    @property
+    def shown(self) -> str:
+        """The beginning of the answer that the draft is known to show; empty where nobody knows."""
+        return self._shown_text if self.has_draft else ""
 
     def heard(self, event: Event) -> None:
         """Take in what the agent says. Text before a tool call gives way to the text after it."""
@@ -214,6 +220,7 @@ class Preview:
                 wait = await self._shown.show(text)
                 if wait is None:
                     before, strikes, changes = text, 0, changes + 1
+                    self._shown_text = text.removesuffix(GOES_ON)
                 pause = max(self._limits.seconds, wait.total_seconds() if wait is not None else 0.0)
             except Transient as error:
                 strikes, changes = strikes + 1, changes + 1

@@ -156,14 +156,14 @@ def _in_place_of_a_draft(prepared: Prepared, replies: Sequence[Reply]) -> tuple[
     preview, attempt = prepared.preview, prepared.attempt
     if preview is None or not (preview.has_draft or attempt.may_have_draft or attempt.number > 1):
         return tuple(replies)
-    return _in_place_of_the_draft(attempt, replies)
+    return _in_place_of_the_draft(attempt, replies, preview.shown)
 
 
-def _in_place_of_the_draft(attempt: Attempt, replies: Sequence[Reply]) -> tuple[Reply, ...]:
+def _in_place_of_the_draft(attempt: Attempt, replies: Sequence[Reply], shown: str = "") -> tuple[Reply, ...]:
     """The replies, of which the first that is a text for this chat takes the draft's place, if one is found then."""
     for n, reply in enumerate(replies):
         if reply.text.strip() and reply.to is None and reply.edits is None:
-            draft = replace(reply, draft=draft_id(attempt.mail.inbound.id))
+            draft = replace(reply, draft=draft_id(attempt.mail.inbound.id), shown=shown)
             return (*replies[:n], draft, *replies[n + 1 :])
     return tuple(replies)
 

@@ -46,7 +46,7 @@ def examine() -> list[Finding]:
 async def _examine(config: Settings) -> list[Finding]:
     from keyturn.cli.doctor.configuration import check_configuration
     from keyturn.cli.doctor.database import check_database
-    from keyturn.cli.doctor.processes import check_backlog
+    from keyturn.cli.doctor.processes import check_backlog, check_closed_chats
 
     findings = list(check_configuration(config))
     readable, found = await check_database(config)
@@ -54,7 +54,7 @@ async def _examine(config: Settings) -> list[Finding]:
     answering, found = await _examine_servers(config)
     findings += found
     if readable and answering:
-        findings.append(await check_backlog(config))
+        findings += [await check_backlog(config), *await check_closed_chats(config)]
     return findings
 
 

@@ -104,6 +104,19 @@ async def check_backlog(settings: Settings) -> Finding:
     return ok("backlog", f"{waiting} waiting, no dead letter is open")
 
 
+async def check_closed_chats(settings: Settings) -> list[Finding]:
+    """Whether chats take nothing from us any more. Nothing to say where none does."""
+    try:
+        async with open_pipeline(settings) as pipe:
+            closed = await pipe.store.closed_chats.count()
+    except (PipelineError, OSError) as error:
+        return [fail("closed chats", f"cannot be read: {type(error).__name__}", "see the checks above")]
+    if not closed:
+        return []
+    what = counted(closed, "chat takes nothing from us any more", "chats take nothing from us any more")
+    return [warn("closed chats", what, "see `keyturn deliveries list`; a message from there opens a chat again")]
+
+
 async def _workers(server: RedisServer) -> list[Worker]:
     names: Any = await server.client.smembers(WORKERS)
     workers = []
