@@ -1,6 +1,7 @@
 """Chats that take nothing from us any more, in table closed_chats: the bot was blocked or removed, or the chat is gone.
 
-A chat is closed by the transaction that buries the part which it refused (outbox.py). Answers are sent to it all the same: who
+A chat is closed by the transaction that buries the part which it refused (outbox.py), or when its platform says later that a
+part which it took could not be brought there. Answers are sent to it all the same: who
 writes to the bot can hear it again. The first one that arrives opens the chat.
 """
 
@@ -47,6 +48,10 @@ class ClosedChats:
         """The chat, if it is closed."""
         [rows] = await self._database.read(sql.closed_chat(destination=destination))
         return _chat(rows[0]) if rows else None
+
+    async def close(self, destination: str, reason: str) -> None:
+        """The chat takes nothing from us. May be repeated: what was said first stays."""
+        await self._database.write(sql.close_chat(destination=destination, reason=reason))
 
     async def open(self, destination: str) -> bool:
         """The chat takes messages again. False: it was not closed."""

@@ -49,8 +49,7 @@ class SentPart:
     """What is known of how a part was sent. No receipt: the platform's answer has not come."""
 
     idempotency_key: str
-    platform: str
-    account: str
+    destination: Destination
     receipt: str | None
 
 
@@ -123,7 +122,7 @@ class Outbox:
         if not rows:
             return None
         to = Destination.parse(rows[0]["destination"])
-        return SentPart(rows[0]["idempotency_key"], to.platform, to.account, rows[0]["receipt"] or None)
+        return SentPart(rows[0]["idempotency_key"], to, rows[0]["receipt"] or None)
 
     async def failed(self, part: Part, reason: str, *, asked_to_wait: bool = False) -> None:
         """It stays to be sent again. An attempt that the platform answered with a request to wait is not counted."""
