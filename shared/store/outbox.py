@@ -147,9 +147,9 @@ class Outbox:
             attempts=part.attempts + 1,
             now=now_ms(),
         )
-        steps = (sql.bury_part(id=part.id, reason=reason), letter)
+        steps = [sql.bury_part(id=part.id, reason=reason), letter]
         if closed is not None:
-            steps = (*steps, closed_chats.sql.close_chat(destination=closed, reason=detail))
+            steps.append(closed_chats.sql.close_chat(destination=closed, reason=detail))
         await self._database.write(*steps)
 
     async def drop(self, destination: str, part: int) -> list[int]:

@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from shared.errors import RateLimited
+from shared.failpoints import Injected
 from shared.messages import Part, Receipt
 from shared.platforms.facts import Idempotency
 from shared.platforms.telegram import TelegramSettings
@@ -19,6 +20,7 @@ from tests.store.books import ask
 from tests.support.pipe import Rig
 from tests.support.servers import Databases
 from tests.support.telegram import TOKEN
+from workers.delivery import deliver as delivering
 from workers.delivery.deliver import Courier, deliver_parts
 
 HOUR = timedelta(hours=1)
@@ -104,3 +106,20 @@ async def test_M10_a_platforms_wish_to_wait_is_kept_and_holds_up_no_other_chat(r
     assert waits(await deliver(rig, "1", sender), HOUR)  # whoever wakes it early
     assert (await deliver(rig, "2", sender)).state is KeyPhase.IDLE
     assert sender.sent == [("2", "echo: hello")]
+
+
+async def test_a_crash_before_a_chat_is_held_costs_the_reply_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(point: str) -> None:
+        if point == "deliver.before_hold":
+            raise Injected(point)
+
+    sender = Taking(RateLimited(HOUR))
+    await decide(rig, "1", "hello")
+    with monkeypatch.context() as crashing:
+        crashing.setattr(delivering, "reach", crash)
+        with pytest.raises(Injected):
+            await deliver(rig, "1", sender)
+    [row] = await ask(rig.pipe.store, "SELECT state, attempts, waits FROM outbox")
+    assert tuple(row.values()) == ("pending", 1, 1)
+    await deliver(rig, "1", sender)
+    assert sender.sent == [("1", "echo: hello")]

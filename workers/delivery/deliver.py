@@ -74,6 +74,7 @@ class Outgoing:
         metrics.SEND_WAITS.labels(part.to.platform, "platform").inc()
         await self.failed(part, str(error), asked_to_wait=True)
         if self._budgeted is not None:
+            reach("deliver.before_hold")  # after a crash here the platform says it again
             await self._budgets.hold(self._budgeted, error.retry_after, whole_bot=error.whole_bot)
 
     async def next(self) -> Part | None:
