@@ -91,7 +91,11 @@ class Facts:
     # Receiving
     receives: bool = False  # producers/<name>/receive.py mounts HTTP routes
     listens: bool = False  # producers/<name>/listen.py holds a connection of its own
+    connects: bool = False  # producers/<name>/connect.py says how an operator sets it up, and checks it
     redelivers: bool = False  # a message that was not taken comes again
+    cut_text: Limit | None = (
+        None  # people's programs cut a longer text in several messages, about here; None: they do not
+    )
     trusts_sender: bool = (
         False  # a program of the operator's sends: its key is the permission, and it makes up the user ids
     )
