@@ -14,7 +14,7 @@ from shared.stages import correlate
 from shared.store.change import Ending
 from shared.value import changed
 from workers import commands
-from workers.turn.album import as_one, rest_of_album
+from workers.turn.album import as_one, may_go_on, rest_of_album
 from workers.turn.asking import hear_answer
 from workers.turn.attempt import Attempt, HeldKey
 from workers.turn.background import open_task
@@ -88,7 +88,7 @@ async def decide(attempt: Attempt) -> Attempt | Conclusion | Reopen:
         if isinstance(begun, Conclusion):
             return begun
         attempt = begun
-    if inbound.album is not None:
+    if may_go_on(inbound):
         album = await rest_of_album(attempt.lease, attempt.mail, attempt.parts.pipe.store.journal)
         attempt = replace(attempt, album=album, inbound=as_one(inbound, album))
     elif collects(attempt.parts.busy_modes, attempt.session, inbound, attempt.lease.busy_mode):
