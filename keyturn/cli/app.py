@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from keyturn.cli import dead, deliveries, importing, keys, messages, pair, schedule, sessions
+from keyturn.cli.connect import connect
 from keyturn.cli.dashboard import dashboard, login
 from keyturn.cli.doctor import doctor
 from keyturn.cli.down import down
+from keyturn.cli.init import init
 from keyturn.cli.reload import reload
 from keyturn.cli.send import send
 from keyturn.cli.usage import usage
@@ -31,6 +33,8 @@ Port = Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one."
 AgentName = Annotated[
     str | None, typer.Option(help="echo, llm, local, command, http or module:object. Overrides KEYTURN_AGENT.")
 ]
+
+_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}  # options that only the one who is called knows
 
 
 def load(**overrides: Any) -> settings.Settings:
@@ -155,6 +159,8 @@ app.add_typer(pair.app, name="pair")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(importing.app, name="import")
+app.command()(init)
+app.command(add_help_option=False, context_settings=_PASSED_ON)(connect)
 app.command()(down)
 app.command()(dashboard)
 app.command()(login)
@@ -164,7 +170,7 @@ app.command()(send)
 app.command()(usage)
 
 
-@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(add_help_option=False, context_settings=_PASSED_ON)
 def bench(context: typer.Context) -> None:
     """Measure this machine: Keyturn beside other queues. Takes --quick, --only CASE, --json FILE, --chart FILE."""
     try:

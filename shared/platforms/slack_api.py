@@ -125,12 +125,12 @@ class WebApi:
 
         We ping when nothing comes for half of `silence_seconds`. One that does not even answer that is over.
         """
-        url = await self._socket_url(app_token)
+        url = await self.socket_url(app_token)
         async with self._client.websocket(url, {}, ping_seconds=silence_seconds / 2) as socket:
             yield socket
 
-    async def _socket_url(self, app_token: SecretStr) -> str:
-        """The address of one connection, with a ticket in it that is good for once."""
+    async def socket_url(self, app_token: SecretStr) -> str:
+        """The address of one connection, with a ticket in it that is good for once. Raises as `socket` does."""
         try:
             found = (await self.ask("apps.connections.open", {}, token=app_token)).get("url")
         except Undeliverable as error:

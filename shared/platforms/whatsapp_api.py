@@ -75,7 +75,14 @@ class CloudApi:
 
     async def media(self, id: str) -> dict[str, Any]:
         """What WhatsApp says of a file that somebody sent: its address for the next minutes, its size, its type."""
-        answer = await self._client.request("GET", f"{self._url}/{quote(id, safe='')}", b"", self._headers)
+        return await self._get(quote(id, safe=""))
+
+    async def number(self, id: str) -> dict[str, Any]:
+        """What WhatsApp says of a phone number of ours. Raises as `post` does."""
+        return await self._get(f"{quote(id, safe='')}?fields=display_phone_number,verified_name")
+
+    async def _get(self, path: str) -> dict[str, Any]:
+        answer = await self._client.request("GET", f"{self._url}/{path}", b"", self._headers)
         found = _object(answer.body)
         if answer.status == 200 and "error" not in found:
             return found

@@ -69,5 +69,6 @@ def test_the_facts_of_a_platform_agree_with_its_files(name: str) -> None:
     facts, folder = PLATFORMS[name], ROOT / "producers" / name
     assert (folder / "receive.py").exists() == facts.receives
     assert (folder / "listen.py").exists() == facts.listens
+    assert (folder / "connect.py").exists() == facts.connects
     assert (ROOT / "workers/delivery" / f"{name}.py").exists()
     assert re.fullmatch("[a-z][a-z0-9]*", name) and facts.title

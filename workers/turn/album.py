@@ -6,7 +6,7 @@ Each is journaled as it comes, so none is lost. The turn of the first waits for 
 
 from __future__ import annotations
 
-from asyncio import gather, sleep
+from asyncio import sleep
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
