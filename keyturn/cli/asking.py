@@ -15,13 +15,20 @@ def is_somebody_there() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def ask(text: str, hint: str = "", *, secret: bool = False, fault: Callable[[str], str] = lambda answer: "") -> str:
-    """An answer with which nothing is wrong, or nothing. A secret is not shown while it is typed."""
+def ask(
+    text: str,
+    hint: str = "",
+    *,
+    secret: bool = False,
+    needed: bool = False,
+    fault: Callable[[str], str] = lambda answer: "",
+) -> str:
+    """An answer with which nothing is wrong, or nothing where none is needed. A secret is not shown while it is typed."""
     if hint:
         typer.secho(f"  {hint}", dim=True)
     while True:
         answer = str(typer.prompt(text, default="", show_default=False, hide_input=secret)).strip()
-        wrong = fault(answer) if answer else ""
+        wrong = fault(answer) if answer else "it is needed" if needed else ""
         if not wrong:
             return answer
         typer.echo(f"  That cannot be right: {wrong}.")

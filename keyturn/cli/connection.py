@@ -101,7 +101,7 @@ class Setup:
         found: dict[str, Content] = {}
         missing = []
         for question in self._part.questions:
-            if question.unless and (question.unless in found or self._is_written(question.unless)):
+            if self._options[question.name] is None and self._is_idle(question, found):
                 continue
             answer = self._answer(question)
             if answer is not None:
@@ -122,7 +122,8 @@ class Setup:
                 hint = "; ".join(f"{choice}: {meaning}" for choice, meaning in question.choices.items())
             if present is not None:
                 hint = f"{hint}; leave it empty to keep the one in {present.where.value}".removeprefix("; ")
-            given = ask(question.text, hint, secret=question.secret, fault=question.fault)
+            needed = question.needed and present is None and question.make is None
+            given = ask(question.text, hint, secret=question.secret, needed=needed, fault=question.fault)
         elif given and (wrong := question.fault(given)):
             raise ConfigurationError(f"{_flag(question.name)}: {wrong}")
         if not given and present is not None:
@@ -137,6 +138,10 @@ class Setup:
         instead = f" (or {_flag(question.unless)})" if question.unless else ""
         named = variable(self._name, question.name)
         return f"{_flag(question.name)}{instead} is needed: as an option, as `-` from standard input, or as {named}"
+
+    def _is_idle(self, question: Question, found: Mapping[str, Content]) -> bool:
+        """Whether another answer makes this one needless."""
+        return bool(question.unless) and (question.unless in found or self._is_written(question.unless))
 
     def _is_written(self, name: str) -> bool:
         present = self._files.present(self._name, name)

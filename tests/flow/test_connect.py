@@ -154,12 +154,14 @@ async def test_slack_is_connected_by_answers(place: Place, a_slack: FakeSlack) -
     code, shown = await answer(
         place,
         "slack",
+        ("The bot user's token:", ""),
         ("The bot user's token:", slack.BOT_TOKEN),
         ("The app-level token, for Socket Mode:", slack.APP_TOKEN),
         ("Your own member id:", "U0ANN"),
         slack__api_url=a_slack.url,
     )
     assert code == 0, shown
+    assert "That cannot be right: it is needed." in shown
     assert "https://api.slack.com/apps" in shown and "@helper" in shown and "Socket Mode connection" in shown
     assert "canary" not in shown
     variables, settings = written(place)
