@@ -61,8 +61,11 @@ class WhatsAppConnect(Connect[WhatsAppSettings]):
                     about = await api.number(id)
                 except Undeliverable as error:
                     raise Denied(f"WhatsApp does not know the phone number id for this token ({error})") from None
-                shown = f"{about.get('display_phone_number', id)} ({about.get('verified_name', 'no name')})"
-                found.append(ok(NAME, f"WhatsApp knows the token: number {shown}"))
+                number = about.get("display_phone_number")
+                if not isinstance(number, str):
+                    raise Denied("WhatsApp: the phone number id is another thing's, and no number's")
+                named = str(about.get("verified_name", "no name"))[:100]
+                found.append(ok(NAME, f"WhatsApp knows the token: number {number} ({named})"))
         return found
 
     async def set_webhook(self, block: WhatsAppSettings, url: str | None) -> Sequence[Finding]:
