@@ -50,6 +50,7 @@ PROVIDER_WAITS = Counter(
 )
 SLOTS = Counter("keyturn_schedule_slots_total", "Slots of schedules that have come", ["state"])
 BLOBS_REMOVED = Counter("keyturn_blobs_removed_total", "Files removed because nothing refers to them any more")
+PRUNED = Counter("keyturn_pruned_total", "Records removed because they were kept long enough", ["kind"])
 MEDIA_FETCHED = Counter("keyturn_media_fetched_total", "Files of messages that were fetched, or why not", ["outcome"])
 FLUSHES = Counter("keyturn_memory_flushes_total", "Conversations looked at for what is worth keeping", ["outcome"])
 STAGE = Histogram(

@@ -37,6 +37,7 @@ from shared.settings.privacy import PrivacySettings
 from shared.settings.processes import ProcessSettings
 from shared.settings.quota import LimitSettings, QuotaSettings
 from shared.settings.receiving import ReceiverSettings
+from shared.settings.retention import KeepingSettings, RetentionSettings
 from shared.settings.schedules import ScheduleSettings, SchedulesSettings
 from shared.settings.secrets import secrets_of
 from shared.settings.section import Section
@@ -55,6 +56,7 @@ __all__ = [
     "QuotaSettings",
     "ResetRule",
     "ResetSettings",
+    "RetentionSettings",
     "RoutingRule",
     "ScheduleSettings",
     "Settings",
@@ -84,6 +86,7 @@ class Settings(
     SchedulesSettings,
     BackgroundWorkSettings,
     PrivacySettings,
+    KeepingSettings,
     WorkSettings,
     FileSettings,
     ReceiverSettings,

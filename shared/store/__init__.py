@@ -25,6 +25,7 @@ from shared.store.pairing import Pairings
 from shared.store.places import Places
 from shared.store.quota import Quota
 from shared.store.rejection import Rejections
+from shared.store.retention import Retention
 from shared.store.runs import Runs
 from shared.store.schedules import Schedules
 from shared.store.search import Search
@@ -69,6 +70,7 @@ class Store:
         self.approvals = Approvals(self.pairings)
         self.places = Places(database)
         self.delete = Deletion(database).delete
+        self.retention = Retention(database)
         self.schedules = Schedules(database)
         self.search = Search(database)
         self.sessions = Sessions(database)

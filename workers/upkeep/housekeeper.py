@@ -16,6 +16,7 @@ from workers.upkeep.journal import UnknownMail
 from workers.upkeep.memory import EndedConversations
 from workers.upkeep.old_slots import OldSlots
 from workers.upkeep.outbox import UnknownReplies
+from workers.upkeep.prune import ExpiredRecords
 from workers.upkeep.rq_leftovers import RqLeftovers
 from workers.upkeep.runs import LeftoverRuns
 from workers.upkeep.schedules import DueSchedules
@@ -53,7 +54,7 @@ def duties(pipe: Pipeline) -> list[HousekeepingDuty]:
         EndedConversations(pipe),
     ]
     found += [LeftoverRuns(pipe), OverdueQuestions(pipe), EndedRequests(pipe), UnreferredBlobs(pipe)]
-    return [*found, OldSlots(pipe)]
+    return [*found, OldSlots(pipe), ExpiredRecords(pipe)]
 
 
 async def repeat(duty: HousekeepingDuty, stopping: asyncio.Event) -> None:
