@@ -58,7 +58,9 @@ class Pipeline:
 @asynccontextmanager
 async def open_pipeline(settings: Settings) -> AsyncIterator[Pipeline]:
     """Everything a process needs. Opens while servers are down; calls then raise Unavailable until they are back."""
-    servers = Servers(settings.redis_urls(), settings.partitions)
+    tls = settings.redis_tls.connecting()
+    tls.check()
+    servers = Servers(settings.redis_urls(), settings.partitions, tls)
     store = await open_store(settings.database, settings.history_messages)
     lanes = [_lane(settings, servers, name) for name in (TURNS, DELIVERIES, CONTROL)]
     try:

@@ -228,7 +228,8 @@ def _answers(urls: Sequence[str], settings: Settings, workers: Sequence[int]) ->
             return False
         reported: set[bytes] = set()
         for redis_url in settings.redis_urls():
-            with redis.Redis.from_url(redis_url, socket_timeout=2) as client:
+            tls = settings.redis_tls.connecting().options(redis_url)
+            with redis.Redis.from_url(redis_url, socket_timeout=2, **tls) as client:
                 found: Any = client.smembers(WORKERS)
                 reported |= found
     except (OSError, http.client.HTTPException, redis.RedisError):

@@ -105,7 +105,8 @@ async def _serve(pipe: Pipeline, agent: Agent, lanes: Sequence[str], name: str, 
 
 def _worker(pipe: Pipeline, server: RedisServer, lanes: Sequence[str], name: str) -> KeyturnWorker:
     queues = [keys.queue_name(lane, p) for lane in lanes for p in pipe.servers.partitions_of(server)]
-    connection = redis.Redis.from_url(server.url, socket_connect_timeout=2, socket_timeout=CALL_TIMEOUT_SECONDS)
+    limits = {"socket_connect_timeout": 2, "socket_timeout": CALL_TIMEOUT_SECONDS}
+    connection = redis.Redis.from_url(server.url, **limits, **server.tls.options(server.url))
     worker = KeyturnWorker(queues, name=name, connection=connection, serializer=Serializer, prepare_for_work=False)
     worker.hostname, worker.pid = socket.gethostname(), os.getpid()  # RQ would ask Redis, which may be away just now
     return worker

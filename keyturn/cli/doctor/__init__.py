@@ -68,7 +68,7 @@ async def _examine_servers(config: Settings) -> tuple[bool, list[Finding]]:
     from shared.redis_servers import Servers
 
     try:
-        servers = Servers(config.redis_urls(), config.partitions)
+        servers = Servers(config.redis_urls(), config.partitions, config.redis_tls.connecting())
     except ConfigurationError as error:
         return False, [fail("redis", str(error), "set KEYTURN_REDIS_URL, or start `keyturn up` in this directory")]
     except ValueError:  # its text may quote the URL, and so the password
