@@ -10,8 +10,8 @@ from keyturn.cli.doctor.platforms import check_platforms
 from producers.server.bind import bind
 from shared import log
 from shared.errors import ConfigurationError, Unavailable
-from shared.session_key import MAIN
 from shared.redis_tls import RedisTls
+from shared.session_key import MAIN
 from shared.settings import Settings
 from workers.agents.named import check_name
 
