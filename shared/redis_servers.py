@@ -80,7 +80,8 @@ class RedisServer:
             raise ConfigurationError("REDIS_URL is not a URL that Redis clients know") from None
 
     def _client(self) -> aioredis.Redis:
-        options = {"socket_timeout": CALL_TIMEOUT_SECONDS, "socket_connect_timeout": 2, **self.tls.options(self.url)}
+        limits: dict[str, Any] = {"socket_timeout": CALL_TIMEOUT_SECONDS, "socket_connect_timeout": 2}
+        options = limits | self.tls.options(self.url)
         client = aioredis.Redis.from_url(self.url, retry=Retry(NoBackoff(), 0), **options)
         pool = client.connection_pool
         pool.connection_class = type("Connection", (_ResetIsAnError, pool.connection_class), {})

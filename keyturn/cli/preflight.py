@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import redis
 
 from keyturn.cli.deployment import check_urls
@@ -46,7 +48,7 @@ def tell_of_doubts(settings: Settings) -> None:
 
 
 def _check_redis(url: str, tls: RedisTls) -> None:
-    limits = {"socket_timeout": ANSWER_SECONDS, "socket_connect_timeout": ANSWER_SECONDS}
+    limits: dict[str, Any] = {"socket_timeout": ANSWER_SECONDS, "socket_connect_timeout": ANSWER_SECONDS}
     try:
         with redis.Redis.from_url(url, retry=None, **limits, **tls.options(url)) as client:
             client.ping()

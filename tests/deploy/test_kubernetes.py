@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
-from jsonschema import Draft202012Validator
 
 from shared.redis_roles import ROLES
 from shared.settings.work import WorkSettings
@@ -79,7 +79,7 @@ KEDA: dict[str, dict[str, Any]] = {
 
 def check(document: dict[str, Any]) -> None:
     if document["apiVersion"].startswith("keda.sh/"):
-        Draft202012Validator(KEDA[document["kind"]]).validate(document["spec"])
+        jsonschema_rs.validate(KEDA[document["kind"]], document["spec"])
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -132,9 +132,10 @@ async def holders(pipe: Pipeline, directory: Path) -> dict[str, int]:
     tables = await everything(pipe.store)
     found = {name: sum(CANARY in str(row) for row in rows) for name, rows in tables.items()}
     for server in pipe.servers.all:
-        async for name in server.client.scan_iter("kt:*"):
-            kind = (await server.client.type(name)).decode()
-            value = await (server.client.zrange(name, 0, -1) if kind == "zset" else server.client.hgetall(name))
+        client: Any = server.client
+        async for name in client.scan_iter("kt:*"):
+            kind = (await client.type(name)).decode()
+            value = await (client.zrange(name, 0, -1) if kind == "zset" else client.hgetall(name))
             found["redis"] = found.get("redis", 0) + (CANARY in str(value))
     found["files"] = sum(
         CANARY.encode() in path.read_bytes() for path in (directory / "blobs").rglob("*") if path.is_file()

@@ -15,6 +15,7 @@ from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from shared.settings.servers import RedisTlsSettings
 from tests.support.pipe import Rig, key_of
+from tests.support.servers import Databases
 from tests.support.tls import Authority, tls_forwarder
 from tests.support.working import working
 
@@ -22,8 +23,8 @@ MakeSettings = Callable[..., Settings]
 
 
 @pytest.fixture
-def database_url(databases: object, tmp_path: Path) -> str:
-    return databases.fresh_sqlite(tmp_path)  # type: ignore[attr-defined, no-any-return]
+def database_url(databases: Databases, tmp_path: Path) -> str:
+    return databases.fresh_sqlite(tmp_path)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
 import redis
@@ -105,7 +106,7 @@ async def _serve(pipe: Pipeline, agent: Agent, lanes: Sequence[str], name: str, 
 
 def _worker(pipe: Pipeline, server: RedisServer, lanes: Sequence[str], name: str) -> KeyturnWorker:
     queues = [keys.queue_name(lane, p) for lane in lanes for p in pipe.servers.partitions_of(server)]
-    limits = {"socket_connect_timeout": 2, "socket_timeout": CALL_TIMEOUT_SECONDS}
+    limits: dict[str, Any] = {"socket_connect_timeout": 2, "socket_timeout": CALL_TIMEOUT_SECONDS}
     connection = redis.Redis.from_url(server.url, **limits, **server.tls.options(server.url))
     worker = KeyturnWorker(queues, name=name, connection=connection, serializer=Serializer, prepare_for_work=False)
     worker.hostname, worker.pid = socket.gethostname(), os.getpid()  # RQ would ask Redis, which may be away just now

@@ -48,7 +48,8 @@ class ExpiredRecords:
         for kind in self._kinds:
             reach("housekeep.before_prune")
             removed += await self._step(kind)
-        return REST * (time.monotonic() - began) if removed else self.every_seconds
+        rest = REST * (time.monotonic() - began)
+        return min(rest, self.every_seconds) if removed else self.every_seconds
 
     async def _step(self, kind: RetentionKind) -> int:
         began = time.monotonic()
