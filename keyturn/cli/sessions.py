@@ -149,7 +149,7 @@ def delete(
 
 @app.command()
 def forget(
-    user: Annotated[str, typer.Option(callback=show.readable, help="Who: PLATFORM:ID, such as local:terminal.")],
+    user: Annotated[str, typer.Option(callback=show.readable, help="Who: PLATFORM:ID.")],
     yes: show.Yes = False,
     vacuum: Annotated[
         bool, typer.Option("--vacuum", help="Then write SQLite's file anew, so that its unused space holds no word.")

@@ -22,7 +22,7 @@ from shared.store.outbox import Outbox
 from shared.store.overview import OverviewRows
 from shared.store.owned import Owned
 from shared.store.pairing import Pairings
-from shared.store.people import People
+from shared.store.people import PeopleStore
 from shared.store.places import Places
 from shared.store.quota import Quota
 from shared.store.rejection import Rejections
@@ -72,7 +72,7 @@ class Store:
         self.places = Places(database)
         self.delete = Deletion(database).delete
         self.retention = Retention(database)
-        self.people = People(database)
+        self.people = PeopleStore(database)
         self.schedules = Schedules(database)
         self.search = Search(database)
         self.sessions = Sessions(database)

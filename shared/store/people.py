@@ -81,7 +81,7 @@ class PersonRecords:
     blobs: tuple[str, ...]  # digests of the files of their own conversations
 
 
-class People:
+class PeopleStore:
     """Finds and forgets what is kept of a person."""
 
     def __init__(self, database: Database) -> None:
