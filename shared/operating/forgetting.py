@@ -47,8 +47,10 @@ async def forget_person(pipe: Pipeline, person: Person) -> ForgottenPerson:
     files, found = set(first.blobs), first
     for _ in range(TRIES):
         await _end_waiting(pipe, found)
+        await store.people.forget(
+            person, found
+        )  # before their sessions: by those the rest is found again after a crash
         whole = await _without_words(pipe, found)
-        await store.people.forget(person, found)
         found = await store.people.records(person)
         files |= set(found.blobs)
         if whole and not (found.sessions or found.shared_rows or found.waiting):

@@ -150,7 +150,7 @@ class PeopleStore:
         )
 
     async def blank(self, rows: Sequence[Row]) -> bool:
-        """Remove the words of rows of one session; False, and nothing is changed, where a turn moved it on meanwhile."""
+        """Remove the words of rows of one session. False: a turn moved it on meanwhile, and they are still there."""
         session_id, version, turn_id = rows[0]["session_id"], rows[0]["version"], f"forget_{fresh_id()}"
         listed = encode_text([{"session_id": session_id, "n": row["n"]} for row in rows])
         [indexed] = await self._database.read(retention.sql.indexed_rows(rows=listed))
