@@ -13,8 +13,11 @@ from keyturn.cli.dashboard import dashboard, login
 from keyturn.cli.doctor import doctor
 from keyturn.cli.down import down
 from keyturn.cli.init import init
+from keyturn.cli.logs import logs
 from keyturn.cli.reload import reload
 from keyturn.cli.send import send
+from keyturn.cli.status import status
+from keyturn.cli.top import top
 from keyturn.cli.usage import usage
 from shared import VERSION, settings
 from shared.embedded import running
@@ -168,6 +171,9 @@ app.command()(login)
 app.command()(doctor)
 app.command()(reload)
 app.command()(send)
+app.command()(status)
+app.command()(top)
+app.command()(logs)
 app.command()(usage)
 
 

@@ -68,9 +68,9 @@ def named(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def as_json(value: Any) -> None:
-    """Print values, and what is made of them, for a program: times in ISO form, decimals as text."""
-    option = orjson.OPT_INDENT_2 | orjson.OPT_PASSTHROUGH_DATETIME
+def as_json(value: Any, *, line: bool = False) -> None:
+    """Print values, and what is made of them, for a program: times in ISO form, decimals as text. With `line`, in one line."""
+    option = orjson.OPT_PASSTHROUGH_DATETIME | (0 if line else orjson.OPT_INDENT_2)
     typer.echo(orjson.dumps(value, option=option, default=_in_json).decode())
 
 

@@ -53,7 +53,7 @@ class Up:
     """All processes of `keyturn up`. A child that ends is started again; Ctrl-C drains all, a second one stops them now."""
 
     def __init__(self, settings: Settings, host: str, port: int) -> None:
-        self._settings = settings
+        self._settings = settings.model_copy(update={"log_dir": settings.log_directory})
         self._host = host
         self._port = port
         self._dashboard_port = 0
@@ -269,5 +269,6 @@ def _environment(settings: Settings) -> dict[str, str]:
         f"{PREFIX}REDIS_URL": settings.redis_url.get_secret_value(),
         f"{PREFIX}DATABASE_URL": settings.database,
         f"{PREFIX}AGENT": settings.agent,
+        f"{PREFIX}LOG_DIR": str(settings.log_directory.resolve()),
         "PROMETHEUS_MULTIPROC_DIR": str(samples.resolve()),
     }

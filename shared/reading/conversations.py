@@ -45,18 +45,22 @@ class FoundConversations:
     complete: bool
 
 
-async def find_conversations(pipe: Pipeline, query: ConversationQuery, limit: int) -> FoundConversations:
-    """The conversations that match; Unavailable where a store that would know does not answer."""
-    sessions = await _sessions(pipe, query)
-    at_work = [] if query.state is KeyPhase.IDLE else await keys_at_work(pipe.turns, LOOKED_AT)
-    working = {state.key: state for state in at_work if _may_match(state.key, query)}
-    others = [
-        key for key in dict.fromkeys([*_named(query), *sessions]) if key not in working and _may_match(key, query)
-    ]
+async def find_conversations(
+    pipe: Pipeline, query: ConversationQuery, limit: int, *, at_work: bool = False
+) -> FoundConversations:
+    """The conversations that match; Unavailable where a store that would know does not answer.
+
+    `at_work`: only those that are not idle, so stored sessions are not looked at.
+    """
+    sessions = {} if at_work else await _sessions(pipe, query)
+    awake = [] if query.state is KeyPhase.IDLE else await keys_at_work(pipe.turns, LOOKED_AT)
+    working = {state.key: state for state in awake if _may_match(state.key, query)}
+    named = [] if at_work else _named(query)
+    others = [key for key in dict.fromkeys([*named, *sessions]) if key not in working and _may_match(key, query)]
     described = await _described(pipe, working, others[: 2 * limit], sessions)
     found = [one for one in described if _matches(one, query)]
     found.sort(key=lambda one: (-one.waited_ms, -(one.updated_at.timestamp() if one.updated_at is not None else 0)))
-    complete = max(len(at_work), len(sessions)) < LOOKED_AT and len(found) <= limit
+    complete = max(len(awake), len(sessions)) < LOOKED_AT and len(found) <= limit
     return FoundConversations(tuple(found[:limit]), complete)
 
 

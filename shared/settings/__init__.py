@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError, create_model, model_validator
@@ -187,6 +188,11 @@ class Settings(
     def listening(self) -> tuple[str, ...]:
         """The platforms that somebody has to listen to, sorted."""
         return tuple(name for name in PLATFORMS if (block := self.platform(name)) is not None and block.listens)
+
+    @property
+    def log_directory(self) -> Path:
+        """Where log files are looked for."""
+        return self.log_dir if self.log_dir is not None else self.data_dir / "logs"
 
     def secret_values(self) -> tuple[str, ...]:
         """What must never be shown: every secret of every block, and of a URL the password in it."""

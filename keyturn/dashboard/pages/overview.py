@@ -9,11 +9,11 @@ from starlette.responses import Response
 
 from keyturn.dashboard.chart import Chart, chart
 from keyturn.dashboard.desk import Desk, Visit
-from keyturn.dashboard.verdict import verdict
 from keyturn.dashboard.watch import Watch
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.platforms import facts_of
 from shared.reading.overview import Overview
+from shared.reading.verdict import verdict
 from shared.settings import Settings
 
 WORKERS_SHOWN = 12
