@@ -16,6 +16,8 @@ kt:events:cooldowns    channel: a provider has asked everybody to wait
 kt:budget:<bot or destination>  hash with a TTL: what was sent lately; see shared/sending/budgets.py
 kt:listener:<platform>:<account>  string with a TTL: the token of the one process that listens there
 kt:position:<platform>:<account>  string with a TTL: how far a listener has seen what its connection brings
+kt:housekeeper         string with a TTL: when a housekeeper last went through this server's due keys (wall clock, ms)
+kt:synthetic           hash at/ms: when the last synthetic message was delivered, and how long it took
 Keys at rest leave nothing behind.
 """
 
@@ -78,6 +80,8 @@ def live_text(message_id: str) -> str:
 
 NEWS = events("news")
 COOLDOWNS = events("cooldowns")
+HOUSEKEEPER = "kt:housekeeper"
+SYNTHETIC = "kt:synthetic"
 
 
 def quota(what: str, whose: str) -> str:

@@ -40,6 +40,7 @@ class Kind(StrEnum):
     TASK = "task"  # something is to be done in the background: the agent runs on its text
     RESULT = "result"  # a task that an agent started has ended: the agent reads what came of it
     STEP = "step"  # the conversation goes on by itself towards its goal: the agent runs on what it handed over
+    CHECK = "check"  # shows that a message comes all the way: no agent runs, and nothing of it is kept
 
     @property
     def is_said(self) -> bool:
@@ -124,10 +125,14 @@ class Inbound:
 
 @value
 class OwnInbound(Inbound):
-    """An inbound that nobody said: ours to say, a schedule's to ask, or the end of a question's time."""
+    """An inbound that nobody said: ours to say, a schedule's to ask, the end of a question's time, or a check of ours."""
 
     purpose: Kind = Kind.ANNOUNCEMENT
     owned_by: str | None = None
+
+    @property
+    def is_stateless(self) -> bool:
+        return self.purpose is Kind.CHECK
 
     @property
     def kind(self) -> Kind:

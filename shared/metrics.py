@@ -7,9 +7,11 @@ import os
 import time
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from shared import VERSION
+from shared.mail import INBOUND_VERSION
 from shared.platforms import PLATFORMS
 
 ACCEPTED = Counter("keyturn_accepted_total", "Inbounds accepted", ["platform"])
@@ -60,6 +62,22 @@ STAGE = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 )
 
+WAIT = Histogram(
+    "keyturn_wait_seconds",
+    "What a turn has waited for before it began: a worker, its own conversation (key), or its next attempt (delay)",
+    ["cause"],
+    buckets=(0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900),
+)
+COLLECT_ERRORS = Counter(
+    "keyturn_collect_errors_total", "Stores that did not answer when the deployment's gauges were read", ["store"]
+)
+COLLECT_SECONDS = Histogram(
+    "keyturn_collect_seconds", "Time to read the deployment's gauges", buckets=(0.01, 0.03, 0.1, 0.3, 1, 3)
+)
+BUILD = Gauge("keyturn_build_info", "1 for each version that runs", ["version", "wire"], multiprocess_mode="livemax")
+BUILD.labels(VERSION, str(INBOUND_VERSION)).set(1)
+
+WAITED = {cause: WAIT.labels(cause) for cause in ("worker", "key", "delay")}
 SECONDS = {
     stage: STAGE.labels(stage) for stage in ("accept", "fetch", "agent", "commit", "acknowledge", "send")
 }  # looked up once
@@ -74,6 +92,8 @@ for _platform in PLATFORMS:
     DEDUP_CONFLICT.labels(_platform)
     for _cause in ("budget", "platform"):
         SEND_WAITS.labels(_platform, _cause)
+for _store in ("redis", "database"):
+    COLLECT_ERRORS.labels(_store)
 for _state in ("fired", "skipped", "missed"):
     SLOTS.labels(_state)
 for _obstacle in ("cooling", "full", "rate"):

@@ -125,6 +125,7 @@ def housekeep() -> None:
     from shared import log
     from shared.interpreter import share_with_threads
     from shared.pipeline import open_pipeline
+    from shared.probe import open_probe
     from shared.store.database.schema import require_schema
     from workers.process.run import stop_on_signals
     from workers.upkeep.housekeeper import Housekeeper
@@ -134,7 +135,7 @@ def housekeep() -> None:
     share_with_threads()
 
     async def keep() -> None:
-        async with open_pipeline(config) as pipe:
+        async with open_probe(config), open_pipeline(config) as pipe:
             await require_schema(pipe.store.database)
             await Housekeeper(pipe).run(stop_on_signals())
 

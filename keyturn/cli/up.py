@@ -269,6 +269,7 @@ def _environment(settings: Settings) -> dict[str, str]:
         f"{PREFIX}REDIS_URL": settings.redis_url.get_secret_value(),
         f"{PREFIX}DATABASE_URL": settings.database,
         f"{PREFIX}AGENT": settings.agent,
+        f"{PREFIX}METRICS__PORT": "0",  # the receiver gives the numbers of all children
         f"{PREFIX}LOG_DIR": str(settings.log_directory.resolve()),
         "PROMETHEUS_MULTIPROC_DIR": str(samples.resolve()),
     }

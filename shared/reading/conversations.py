@@ -13,6 +13,7 @@ from shared.reading.conversation_query import ConversationQuery
 from shared.reading.keys import KeyPhase, KeyState, keys_at_work, states_of_keys
 from shared.session_key import SessionKey
 from shared.store.database import Row
+from shared.synthetic import is_synthetic
 from shared.value import value
 
 LOOKED_AT = 1000  # keys that a search looks at
@@ -94,7 +95,9 @@ def platform_of(key: str) -> str:
 
 
 def _may_match(key: str, query: ConversationQuery) -> bool:
-    """What the key alone can say."""
+    """What the key alone can say. Synthetic messages are nobody's conversation."""
+    if is_synthetic(key):
+        return False
     if query.platform is not None and platform_of(key) != query.platform:
         return False
     return all(word in key for word in query.words)

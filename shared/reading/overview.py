@@ -70,6 +70,7 @@ class Overview:
     redis_away: int
     overdue: int  # keys that a housekeeper should have looked at
     stored: StoredNow | None
+    queues: tuple[QueueState, ...] = ()
 
     def lane(self, name: str) -> LaneNow:
         return next((lane for lane in self.lanes if lane.lane == name), LaneNow(name, 0, None, 0, 0))
@@ -77,8 +78,8 @@ class Overview:
 
 async def overview(pipe: Pipeline) -> Overview:
     """A look at all stores at once. A store that does not answer within ANSWER_SECONDS is left out, and named."""
-    looks = [_in_time(_server(pipe, server)) for server in pipe.servers.all]
-    *servers, stored = await asyncio.gather(*looks, _in_time(_stored(pipe)))
+    looks = [in_time(_server(pipe, server)) for server in pipe.servers.all]
+    *servers, stored = await asyncio.gather(*looks, in_time(_stored(pipe)))
     there = [found for found in servers if isinstance(found, _ServerNow)]
     return Overview(
         at=moment(now_ms()),
@@ -87,6 +88,7 @@ async def overview(pipe: Pipeline) -> Overview:
         redis_away=len(servers) - len(there),
         overdue=sum(found.overdue for found in there),
         stored=stored if isinstance(stored, StoredNow) else None,
+        queues=tuple(queue for found in there for queue in found.queues),
     )
 
 
@@ -98,7 +100,8 @@ class _ServerNow:
     overdue: int
 
 
-async def _in_time(look: Awaitable[T]) -> T | None:
+async def in_time(look: Awaitable[T]) -> T | None:
+    """What a look finds; None where its store does not answer within ANSWER_SECONDS."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             return await look

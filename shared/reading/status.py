@@ -42,7 +42,8 @@ def status_of(seen: Overview, now: datetime) -> DeploymentStatus:
     """The status that an overview stands for."""
     turns, deliveries, stored = seen.lane(TURNS), seen.lane(DELIVERIES), seen.stored
     said = verdict(seen, now)
-    alive = [worker for worker in seen.workers if worker.alive]
+    processes = {worker.name: worker for worker in seen.workers}.values()  # each is known to every Redis server
+    alive = [worker for worker in processes if worker.alive]
     at_head = turns.ready + turns.running + turns.delayed
     return DeploymentStatus(
         mood=said.mood,
@@ -59,7 +60,7 @@ def status_of(seen: Overview, now: datetime) -> DeploymentStatus:
         replies_waiting=stored.replies if stored is not None else None,
         dead_letters=stored.dead_letters if stored is not None else None,
         workers_alive=len(alive),
-        workers_silent=len(seen.workers) - len(alive),
+        workers_silent=len(processes) - len(alive),
         slots=sum(worker.capacity for worker in alive),
         overdue=seen.overdue,
         redis_away=seen.redis_away,

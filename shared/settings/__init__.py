@@ -43,6 +43,7 @@ from shared.settings.schedules import ScheduleSettings, SchedulesSettings
 from shared.settings.secrets import secrets_of
 from shared.settings.section import Section
 from shared.settings.servers import ServerSettings
+from shared.settings.watching import WatchingSettings
 from shared.settings.work import WorkSettings
 
 __all__ = [
@@ -93,6 +94,7 @@ class Settings(
     ReceiverSettings,
     ProcessSettings,
     DashboardSettings,
+    WatchingSettings,
     _PlatformBlocks,
     BaseSettings,
 ):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from shared.store.approvals import Approvals
 from shared.store.asks import AskStore
 from shared.store.audit import Audit
-from shared.store.backlog import backlog
 from shared.store.blob_references import BlobReferences
 from shared.store.closed_chats import ClosedChats
 from shared.store.commits import Commits
 from shared.store.control import ControlCommits
-from shared.store.database import Database, Row, open_database
+from shared.store.database import Database, open_database
 from shared.store.dead import DeadLetters
 from shared.store.deletion import Deletion
 from shared.store.drafts import Drafts
@@ -81,10 +80,6 @@ class Store:
         self.tasks = Tasks(database)
         self.titles = Titles(database)
         self.usage = Usage(database)
-
-    async def backlog(self) -> Row:
-        """How much waits, and since when."""
-        return await backlog(self.database)
 
 
 async def open_store(url: str, history_messages: int) -> Store:

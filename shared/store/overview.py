@@ -18,6 +18,7 @@ class OverviewSql(Protocol):
     """The statements of overview.sql, with the values that each needs."""
 
     def overview_counts(self, *, bound: int) -> Step: ...
+    def parts_oldest(self, *, bound: int) -> Step: ...
     def waiting_of_keys(self, *, keys: str) -> Step: ...
     def parts_open(self, *, destination: str, id: int, limit: int) -> Step: ...
     def parts_flagged(self, *, before: int, limit: int) -> Step: ...
@@ -43,6 +44,10 @@ class OverviewRows:
     async def counts(self, bound: int) -> Row:
         """How much waits, each count up to `bound`."""
         return (await self._rows(sql.overview_counts(bound=bound)))[0]
+
+    async def oldest_parts(self, bound: int) -> list[Row]:
+        """The time of the oldest part that is not sent yet, by platform, among the first `bound` parts."""
+        return await self._rows(sql.parts_oldest(bound=bound))
 
     async def waiting(self, keys: Sequence[str]) -> list[Row]:
         """What waits for each of these keys; keys with nothing are left out."""

@@ -14,6 +14,12 @@ SELECT (SELECT COUNT(*) FROM (SELECT 1 AS one FROM inbox WHERE state = 'pending'
        (SELECT COUNT(*) FROM (SELECT 1 AS one FROM dead WHERE state = 'open' LIMIT :bound) AS counted) AS dead_open,
        (SELECT COALESCE(MAX(id), 0) FROM outbox) AS newest_part
 
+-- name: parts_oldest
+-- For each platform, the time of the oldest part that waits or is being sent, among those up to a bound.
+SELECT platform, MIN(created_at) AS oldest FROM
+    (SELECT platform, created_at FROM outbox WHERE state IN ('pending', 'sending') LIMIT :bound) AS counted
+GROUP BY platform
+
 -- name: waiting_of_keys
 -- For each of some keys: how many messages wait, the time of the oldest, and the most attempts that one of them has had.
 SELECT session_key, COUNT(*) AS waiting, MIN(received_at) AS oldest, MAX(attempts) AS attempts FROM inbox

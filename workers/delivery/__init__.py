@@ -9,9 +9,11 @@ from importlib import import_module
 from shared.pipeline import Pipeline
 from shared.platforms import PLATFORMS
 from shared.schedules.schedule import OUTLET as SCHEDULES
+from shared.synthetic import OUTLET as SYNTHETIC
 from shared.tasks.task import OUTLET as TASKS
 from workers.delivery.schedule import ScheduleSender
 from workers.delivery.sender import Sender
+from workers.delivery.synthetic import SyntheticSender
 from workers.delivery.task import TaskSender
 
 OpenSender = Callable[[Pipeline], AbstractAsyncContextManager[Sender | None]]
@@ -20,7 +22,7 @@ OpenSender = Callable[[Pipeline], AbstractAsyncContextManager[Sender | None]]
 @asynccontextmanager
 async def open_senders(pipe: Pipeline) -> AsyncIterator[Mapping[str, Sender]]:
     """The senders that the settings allow, by platform: `open_sender` of each `workers/delivery/<name>.py`. Beside them those
-    that pass the answers of scheduled turns and of background tasks on."""
+    that pass the answers of scheduled turns and of background tasks on, and the one that ends synthetic messages."""
     senders: dict[str, Sender] = {}
     async with AsyncExitStack() as stack:
         for name in PLATFORMS:
@@ -29,4 +31,5 @@ async def open_senders(pipe: Pipeline) -> AsyncIterator[Mapping[str, Sender]]:
                 senders[name] = sender
         senders[SCHEDULES] = ScheduleSender(pipe)
         senders[TASKS] = TaskSender(pipe)
+        senders[SYNTHETIC] = SyntheticSender(pipe)
         yield senders

@@ -20,6 +20,7 @@ from shared.interpreter import share_with_threads
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.own_modules import allow_working_directory
 from shared.pipeline import Pipeline, open_pipeline
+from shared.probe import open_probe
 from shared.redis_servers import CALL_TIMEOUT_SECONDS, RedisServer
 from shared.settings import Settings
 from shared.store.database.schema import require_schema
@@ -86,7 +87,7 @@ async def _work(config: Settings, lanes: Sequence[str]) -> None:
     name = keys.worker_name_prefix(os.getpid()) + uuid4().hex[:6]
     stopping = stop_on_signals()
     agent = resolve(config.agent, config)  # a wrong one is said first, whatever else is away
-    async with open_pipeline(config) as pipe:
+    async with open_probe(config), open_pipeline(config) as pipe:
         await require_schema(pipe.store.database)
         await _serve(pipe, agent, lanes, name, stopping)
 

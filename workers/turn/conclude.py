@@ -185,7 +185,7 @@ def end_mail(
 def bury(attempt: Attempt, reason: str, detail: str, notice: str = NOTICE) -> Conclusion:
     """Make the message a dead letter and tell the chat, once: both by the one commit, which counts what the attempts' steps have
     cost. Of a text that was ours to say, there is nothing to tell."""
-    if attempt.inbound.kind is Kind.ANNOUNCEMENT:
+    if attempt.inbound.kind in (Kind.ANNOUNCEMENT, Kind.CHECK):
         return end_mail(attempt, Ending(State.DEAD, reason, detail))
     if attempt.inbound.kind is Kind.FIRE:
         notice = NOT_RUN

@@ -26,6 +26,7 @@ from workers.turn.lifetime import reset
 from workers.turn.open import Opened
 from workers.turn.outcome import REOPEN, Conclusion, Lost, Reopen
 from workers.turn.question import ASKING, expired_ask
+from workers.turn.waiting import observe_wait
 
 
 async def begin(held: HeldKey, opened: Opened) -> Attempt | Conclusion | Lost:
@@ -49,7 +50,9 @@ async def begin(held: HeldKey, opened: Opened) -> Attempt | Conclusion | Lost:
         return bury(_attempt(held, opened, begun.attempts), "crashed", f"{begun.attempts} attempts came to no end")
     if lease.drop_until_ms and mail.inbound.received_at <= lease.drop_until_ms and mail.inbound.kind.is_dropped_by_stop:
         return end_mail(_attempt(held, opened, 0), Ending(State.SUPERSEDED, "stopped"))
-    return _attempt(held, opened, begun.number, isolated=begun.isolated)
+    attempt = _attempt(held, opened, begun.number, isolated=begun.isolated)
+    observe_wait(attempt, held.turns)
+    return attempt
 
 
 def _attempt(held: HeldKey, opened: Opened, number: int, *, isolated: bool = False) -> Attempt:
@@ -81,7 +84,7 @@ async def decide(attempt: Attempt) -> Attempt | Conclusion | Reopen:
         return REOPEN
     if seed := await lifetime.seed(attempt.session, attempt.key, inbound.source):
         attempt = replace(attempt, seed=seed)
-    if inbound.kind is Kind.ANNOUNCEMENT:
+    if inbound.kind in (Kind.ANNOUNCEMENT, Kind.CHECK):
         return announce(attempt)
     if inbound.kind is Kind.TASK:
         begun = await open_task(attempt)

@@ -22,6 +22,7 @@ from workers.upkeep.runs import LeftoverRuns
 from workers.upkeep.schedules import DueSchedules
 from workers.upkeep.stateless import EndedRequests
 from workers.upkeep.stuck import StuckWakes
+from workers.upkeep.synthetic import SyntheticMessages
 from workers.upkeep.tasks import UnseenTasks
 
 LOOK_LIMIT_SECONDS = 120.0  # the longest that a look may take: what it did stays done, and the next begins anew
@@ -53,6 +54,8 @@ def duties(pipe: Pipeline) -> list[HousekeepingDuty]:
         SearchIndexing(pipe),
         EndedConversations(pipe),
     ]
+    if pipe.settings.synthetic.seconds:
+        found.append(SyntheticMessages(pipe))
     found += [LeftoverRuns(pipe), OverdueQuestions(pipe), EndedRequests(pipe), UnreferredBlobs(pipe)]
     return [*found, OldSlots(pipe), ExpiredRecords(pipe)]
 
