@@ -35,6 +35,7 @@ from shared.platforms.settings import PlatformSettings
 from shared.probe import open_probe
 from shared.settings import Settings
 from shared.store.database.schema import require_schema
+from shared.tracing import open_tracing
 
 CONFLICT_PAUSE = 30.0
 REFUSED_PAUSE = 60.0
@@ -253,7 +254,7 @@ async def _listen(config: Settings, platform: str) -> None:
     async with open_probe(config), open_pipeline(config) as pipe:
         await require_schema(pipe.store.database)
         producer = RunningProducer(pipe, f"listen {platform}", lambda _: over.set())
-        async with producer.listening(stop):
+        async with open_tracing(pipe, f"listen {platform}"), producer.listening(stop):
             log.get().info("started", platform=platform)
             while not stopping.is_set():
                 over.clear()

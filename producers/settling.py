@@ -28,6 +28,7 @@ from shared.pipeline import Pipeline
 from shared.platforms import PLATFORMS
 from shared.platforms.settings import ChatSettings
 from shared.routing import key_for
+from shared.stages import stage
 from shared.store.dead import FULL, Told
 from shared.store.following import follow_chat
 from shared.store.outbox import SentPart
@@ -160,6 +161,10 @@ class Settler:
             settled.add(event.ref)
 
     async def _admit(self, inbound: Inbound, event: Event) -> Settled:
+        with stage("receive", self._platform.name):
+            return await self._admitted(inbound, event)
+
+    async def _admitted(self, inbound: Inbound, event: Event) -> Settled:
         if self._judged_by is not None and self._pairing is not None:
             verdict = judge(inbound, self._judged_by, self._pipe.settings)
             if verdict is Verdict.UNADDRESSED:

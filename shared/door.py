@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shared import log, metrics
 from shared.busy import steering_words
 from shared.control import is_control_message
@@ -16,6 +18,7 @@ from shared.pipeline import Pipeline
 from shared.routing import key_for
 from shared.session_key import SessionKey
 from shared.stages import correlate, stage
+from shared.tracing import annotate, traceparent
 from shared.value import value
 
 SEEN_TTL_S = 14 * 24 * 3600  # longer than any platform redelivers; only for durability = redis
@@ -41,6 +44,9 @@ async def accept(pipe: Pipeline, inbound: Inbound, key: SessionKey | None = None
         key = key_for(inbound, pipe.settings)
     correlate(inbound.id)
     with stage("accept"):
+        if (trace := traceparent()) is not None:
+            inbound = replace(inbound, trace=trace)
+            annotate(str(key))
         journaled = pipe.settings.durability == "journal"
         is_control = inbound.kind is Kind.MESSAGE and is_control_message(inbound)
         numbered_by = ControlKey(key) if is_control else key

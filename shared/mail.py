@@ -34,9 +34,10 @@ from shared.messages import Entry, Inbound, Kind, OwnInbound, TaskInbound, Terms
 from shared.value import value
 
 INBOUND_VERSION, TAKE_NOTES_VERSION, ASKED_VERSION, OWN_VERSION, EXPIRY_VERSION, TASK_VERSION = 1, 1, 1, 1, 1, 1
-_PLAIN = tuple(field.name for field in fields_of(Inbound) if field.name != "terms")
-_OWN_PLAIN = tuple(field.name for field in fields_of(OwnInbound) if field.name != "terms")
-_TASK_PLAIN = tuple(field.name for field in fields_of(TaskInbound) if field.name != "terms")
+_ASKED = tuple(field.name for field in fields_of(Inbound) if field.name != "trace")  # a trace only where there is one
+_PLAIN = tuple(name for name in _ASKED if name != "terms")
+_OWN_PLAIN = tuple(field.name for field in fields_of(OwnInbound) if field.name not in ("terms", "trace"))
+_TASK_PLAIN = tuple(field.name for field in fields_of(TaskInbound) if field.name not in ("terms", "trace"))
 
 
 @value
@@ -59,15 +60,22 @@ def encode_mail(content: Content) -> bytes:
     if isinstance(content, TakeNotes):
         return encode_json({"flush": content.session_id, "v": TAKE_NOTES_VERSION})
     if isinstance(content, TaskInbound):
-        return encode_json({"v": TASK_VERSION, "task": {name: getattr(content, name) for name in _TASK_PLAIN}})
+        return encode_json({"v": TASK_VERSION, "task": _fields(content, _TASK_PLAIN)})
     if isinstance(content, OwnInbound):  # under a name of its own: who does not know it must not answer it
-        fields = {name: getattr(content, name) for name in _OWN_PLAIN}
+        fields = _fields(content, _OWN_PLAIN)
         if content.kind is Kind.EXPIRY:
             return encode_json({"v": EXPIRY_VERSION, "expiry": fields})
         return encode_json({"v": OWN_VERSION, "own": fields})
     if content.terms is not None:
-        return encode_json({"v": ASKED_VERSION, "asked": content})
-    return encode_json({"v": INBOUND_VERSION, "inbound": {name: getattr(content, name) for name in _PLAIN}})
+        return encode_json({"v": ASKED_VERSION, "asked": _fields(content, _ASKED)})
+    return encode_json({"v": INBOUND_VERSION, "inbound": _fields(content, _PLAIN)})
+
+
+def _fields(content: Inbound, names: tuple[str, ...]) -> dict[str, Any]:
+    fields = {name: getattr(content, name) for name in names}
+    if content.trace is not None:
+        fields["trace"] = content.trace
+    return fields
 
 
 def decode_mail(record: bytes | str) -> Content:
@@ -163,7 +171,7 @@ def _take_notes(session_id: Any) -> TakeNotes:
 
 _INBOUND = FieldTypes(
     of_type(TEXT, "id", "event_id", "text")
-    + of_type(MAYBE_TEXT, "reply_to", "message", "album", "earlier")
+    + of_type(MAYBE_TEXT, "reply_to", "message", "album", "earlier", "trace")
     + [("mentioned", (bool,)), ("sent_at", (int, type(None))), ("received_at", (int,))]
 )
 _TERMS = FieldTypes([*of_type(TEXT, "agent", "instructions"), ("is_watched", (bool,))])

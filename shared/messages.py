@@ -101,6 +101,7 @@ class Inbound:
     album: str | None = None  # what the platform sends in several messages and its user in one
     earlier: str | None = None  # what the chat said before it, to others, that it refers to
     terms: Terms | None = None  # how it is to be answered, where its sender says so; None: as any other
+    trace: str | None = None  # W3C traceparent of the span that accepted it; None: it is not traced
 
     @property
     def is_stateless(self) -> bool:
@@ -225,6 +226,7 @@ class Part:
     draft: str | None = None  # the draft whose place it takes, if that was sent
     shown: int = 0  # how many characters of its text the draft is known to show
     closed: str | None = None  # why the chat takes nothing from us, where it did not lately
+    trace: str | None = None  # W3C traceparent of the commit that decided it; None: it is not traced
 
     @property
     def is_answer(self) -> bool:

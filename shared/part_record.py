@@ -34,6 +34,7 @@ class PartRecord:
     edits: str | None = None
     draft: str | None = None
     shown: int = 0
+    trace: str | None = None
 
 
 def encode_part(record: PartRecord) -> str:
@@ -56,6 +57,8 @@ def encode_part(record: PartRecord) -> str:
         fields["draft"] = record.draft
     if record.shown:
         fields["shown"] = record.shown
+    if record.trace is not None:
+        fields["trace"] = record.trace
     return encode_text(fields)
 
 
@@ -76,6 +79,11 @@ def decode_part(payload: str) -> PartRecord:
             edits=fields.get("edits"),
             draft=fields.get("draft"),
             shown=fields.get("shown", 0),
+            trace=_text(fields.get("trace")),
         )
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
         raise Malformed(f"not a part: {type(error).__name__}") from None
+
+
+def _text(found: object) -> str | None:
+    return found if isinstance(found, str) else None

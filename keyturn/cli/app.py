@@ -127,6 +127,7 @@ def housekeep() -> None:
     from shared.pipeline import open_pipeline
     from shared.probe import open_probe
     from shared.store.database.schema import require_schema
+    from shared.tracing import open_tracing
     from workers.process.run import stop_on_signals
     from workers.upkeep.housekeeper import Housekeeper
 
@@ -137,7 +138,8 @@ def housekeep() -> None:
     async def keep() -> None:
         async with open_probe(config), open_pipeline(config) as pipe:
             await require_schema(pipe.store.database)
-            await Housekeeper(pipe).run(stop_on_signals())
+            async with open_tracing(pipe, "housekeep"):
+                await Housekeeper(pipe).run(stop_on_signals())
 
     uvloop.run(keep())
 

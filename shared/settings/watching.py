@@ -1,4 +1,4 @@
-"""How the deployment is watched: metrics of each process, and messages of our own that run the whole way."""
+"""How the deployment is watched: metrics of each process, messages of our own that run the whole way, and traces."""
 
 from __future__ import annotations
 
@@ -26,8 +26,21 @@ class SyntheticBlock(Block):
     SyntheticLate comes where none arrives. Turn it on when every worker has the version that knows it."""
 
 
+class TraceBlock(Block):
+    """Traces by OpenTelemetry: how long each step of a message took, model and tool calls included. Needs `keyturn[otel]`.
+    Where they go, the standard variables say: OTEL_EXPORTER_OTLP_ENDPOINT and others. No text of a message is ever in them."""
+
+    enabled: bool = False
+    """Whether processes record traces. Every process needs it."""
+    sample: float = Field(default=0.05, ge=0, le=1)
+    """Which part of the messages is traced. Each one that is costs about 0.1 ms of CPU in all."""
+    join: bool = False
+    """False: a turn and a delivery are traces of their own, with a link to the message that caused them. True: one trace has
+    the whole way of a message."""
+
+
 class WatchingSettings(Section):
-    """How Prometheus reads each process, and messages of our own that show that everything works."""
+    """How Prometheus reads each process, messages of our own that show that everything works, and traces."""
 
     TITLE = "Watching"
 
@@ -35,3 +48,5 @@ class WatchingSettings(Section):
     """Where Prometheus reads the processes that serve nothing else."""
     synthetic: SyntheticBlock = SyntheticBlock()
     """Messages of our own that run the whole way."""
+    trace: TraceBlock = TraceBlock()
+    """Traces by OpenTelemetry."""

@@ -232,4 +232,5 @@ def _part(row: Row) -> Part:
         draft=record.draft,
         shown=record.shown,
         closed=row.get("closed"),
+        trace=record.trace,
     )

@@ -15,6 +15,7 @@ from shared.lane_key import Destination, conversation_of
 from shared.messages import Kind, Mail, Reply
 from shared.part_record import PartRecord, encode_part
 from shared.session_key import check_id
+from shared.tracing import traceparent
 
 
 class PartRow(TypedDict):
@@ -44,7 +45,7 @@ def parts_of(
     in_reply_to = tuple(
         m.inbound.event_id for m in mail if m.inbound.kind not in (Kind.ANNOUNCEMENT, Kind.RESULT, Kind.STEP)
     )
-    conversation = conversation_of(session_key)
+    conversation, trace = conversation_of(session_key), traceparent()
     rows: list[PartRow] = []
     for ordinal, reply in enumerate(replies, 1):
         to = _checked(reply.to)
@@ -60,6 +61,7 @@ def parts_of(
             reply.edits,
             reply.draft,
             len(reply.shown) if reply.text.startswith(reply.shown) else 0,
+            trace,
         )
         rows.append(
             {

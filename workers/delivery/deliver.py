@@ -151,7 +151,8 @@ async def deliver_parts(lease: Lease, courier: Courier) -> None:
             if isinstance(part, timedelta):
                 await lease.release(delay=part, spent=False)
                 return
-            wait = await (_resume(part, outgoing) if part.sending else _send(part, outgoing))
+            with stage("delivery", part.to.platform, part.trace):
+                wait = await (_resume(part, outgoing) if part.sending else _send(part, outgoing))
             if wait is not None:
                 await lease.release(delay=wait, spent=False)
                 return
@@ -207,7 +208,7 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
         await outgoing.bury(part, CLOSED, part.closed)
         return None
     try:
-        with stage("send"):
+        with stage("send", platform):
             receipt = await _attempt(sender, await outgoing.in_place(part))
     except Undeliverable as error:
         await outgoing.refused(part, error)

@@ -24,6 +24,7 @@ from shared.probe import open_probe
 from shared.redis_servers import CALL_TIMEOUT_SECONDS, RedisServer
 from shared.settings import Settings
 from shared.store.database.schema import require_schema
+from shared.tracing import open_tracing
 from workers.agents.contract import Agent
 from workers.agents.resolve import resolve
 from workers.process.parts import open_parts
@@ -89,7 +90,8 @@ async def _work(config: Settings, lanes: Sequence[str]) -> None:
     agent = resolve(config.agent, config)  # a wrong one is said first, whatever else is away
     async with open_probe(config), open_pipeline(config) as pipe:
         await require_schema(pipe.store.database)
-        await _serve(pipe, agent, lanes, name, stopping)
+        async with open_tracing(pipe, "work"):
+            await _serve(pipe, agent, lanes, name, stopping)
 
 
 async def _serve(pipe: Pipeline, agent: Agent, lanes: Sequence[str], name: str, stopping: asyncio.Event) -> None:

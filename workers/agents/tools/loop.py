@@ -28,6 +28,7 @@ from shared.agent.turn import Turn
 from shared.context.marks import NAME, REASONING, TOOL_CALL_ID, TOOL_CALLS, USAGE, answers, calls
 from shared.errors import Transient
 from shared.messages import Entry, Reply
+from shared.stages import stage
 from workers.agents.model.contract import Model, ModelRefused, Response, TooLong
 from workers.agents.model.conversation import ModelConversation
 from workers.agents.model.usage import begun
@@ -134,8 +135,9 @@ class Loop:
         of tools, and one with pictures or thoughts that the provider refuses once more with its text alone."""
         while True:
             try:
-                async for event in self._streamed():
-                    yield event
+                with stage("model", self._model.name):
+                    async for event in self._streamed():
+                        yield event
                 return
             except TooLong:
                 if not self._talk.shorten(self._rows):
@@ -233,6 +235,10 @@ class Loop:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _outcome(self, call: Call) -> Stepped:
+        with stage("tool", call.name):
+            return await self._carried_out(call)
+
+    async def _carried_out(self, call: Call) -> Stepped:
         if self._tools.needs_person(call) and (why := unaskable(call)):
             return await self._tools.refused(call, self._turn, why)
         said = self._approval.answer(call, self._place)
