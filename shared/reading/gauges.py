@@ -57,8 +57,8 @@ class GaugeCollector:
 
 async def read_deployment(pipe: Pipeline) -> DeploymentNow:
     """Look at all stores at once. What does not answer in time is left out."""
-    signs = [in_time(signs_of(server)) for server in pipe.servers.all]
-    seen, unsent, *found = await asyncio.gather(overview(pipe), in_time(_unsent(pipe)), *signs)
+    signs = asyncio.gather(*(in_time(signs_of(server)) for server in pipe.servers.all))
+    seen, unsent, found = await asyncio.gather(overview(pipe), in_time(_unsent(pipe)), signs)
     return DeploymentNow(seen, unsent, tuple(found))
 
 

@@ -79,7 +79,7 @@ class Overview:
 async def overview(pipe: Pipeline) -> Overview:
     """A look at all stores at once. A store that does not answer within ANSWER_SECONDS is left out, and named."""
     looks = [in_time(_server(pipe, server)) for server in pipe.servers.all]
-    *servers, stored = await asyncio.gather(*looks, in_time(_stored(pipe)))
+    *servers, stored = await asyncio.gather(*looks, in_time(stored_now(pipe)))
     there = [found for found in servers if isinstance(found, _ServerNow)]
     return Overview(
         at=moment(now_ms()),
@@ -130,7 +130,8 @@ def _lane(name: str, servers: list[_ServerNow]) -> LaneNow:
     return LaneNow(name, ready, since, running, max(0, awake - ready - running))
 
 
-async def _stored(pipe: Pipeline) -> StoredNow:
+async def stored_now(pipe: Pipeline) -> StoredNow:
+    """What the database says waits, counted up to BOUND."""
     row = await pipe.store.overview.counts(BOUND + 1)
     messages, replies = (
         BoundedCount(row[f"{what}_waiting"], moment(oldest) if (oldest := row[f"{what}_oldest"]) is not None else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 from shared import keys
 from shared.clock import now_ms
@@ -23,7 +24,7 @@ class SyntheticSender:
     async def send(self, part: Part) -> Receipt:
         if part.text.isascii() and part.text.isdigit():
             now = now_ms()
-            took = {"at": now, "ms": max(0, now - int(part.text))}
+            took: dict[Any, Any] = {"at": now, "ms": max(0, now - int(part.text))}
             with contextlib.suppress(Unavailable):
                 await self._server.asked(self._server.client.hset(keys.SYNTHETIC, mapping=took))
         return Receipt()
