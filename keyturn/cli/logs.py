@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import closing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,15 +49,11 @@ def logs(
     config = settings.load()
     query = query_of(config, key, _id_of(message), level)
     reader, printer = LogReader(config.log_directory, query), _Printer(json=json)
-    try:
+    with show.until_nobody_reads(), closing(reader):
         printer.print(reader.last(limit))
         while follow:
             time.sleep(FOLLOW_SECONDS)
             printer.print(reader.more())
-    except KeyboardInterrupt:
-        raise typer.Exit from None
-    finally:
-        reader.close()
 
 
 def _id_of(message: str | None) -> str | None:

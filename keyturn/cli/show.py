@@ -5,9 +5,11 @@ Text that strangers wrote is shown as text: a control character in it moves no c
 
 from __future__ import annotations
 
+import os
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from datetime import datetime
 from decimal import Decimal
@@ -80,6 +82,18 @@ def _in_json(value: object) -> str:
     if isinstance(value, Decimal):
         return str(value)
     raise TypeError(type(value).__name__)
+
+
+@contextmanager
+def until_nobody_reads() -> Iterator[None]:
+    """Ends the command quietly on Ctrl-C, or when what its output was piped to has ended."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes what is left when it ends
+        raise typer.Exit from None
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:

@@ -16,10 +16,12 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from shared import metrics
 from shared.clock import moment
+from shared.lane_key import TURNS
 from shared.pipeline import Pipeline
 from shared.reading.overview import BOUND, Overview, in_time, overview
 from shared.reading.queues import QueueState
 from shared.reading.signs import ServerSigns, signs_of
+from shared.reading.workers import LaneSlots, WorkerState
 from shared.settings import Settings
 from shared.value import value
 
@@ -127,9 +129,14 @@ def _slots(seen: Overview, gauge: MakeGauge) -> None:
     used = gauge("keyturn_slots_used", "Slots that are taken", "lane")
     processes = {worker.name: worker for worker in seen.workers if worker.alive}  # known to every Redis server
     for name in (lane.lane for lane in seen.lanes):
-        load = [lane for worker in processes.values() for lane in worker.lanes if lane.lane == name]
+        load = [lane for worker in processes.values() for lane in _lanes_of(worker) if lane.lane == name]
         slots.labels(name).set(sum(lane.slots for lane in load))
         used.labels(name).set(sum(lane.used for lane in load))
+
+
+def _lanes_of(worker: WorkerState) -> tuple[LaneSlots, ...]:
+    """A worker of an older version says only how many turns it may run."""
+    return worker.lanes or (LaneSlots(TURNS, min(worker.running, worker.capacity), worker.capacity),)
 
 
 def _rq(seen: Overview, gauge: MakeGauge) -> None:

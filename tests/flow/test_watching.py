@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from pathlib import Path
 
+import orjson
 import pytest
 
 from shared import log
@@ -100,6 +102,23 @@ async def test_top_shows_and_stops_a_turn_by_keys_at_60_columns(
     assert code == 0 and "Looking…" in shown
     assert raw.rstrip().endswith(b"\x1b[?1049l")  # the terminal is left as it was
     assert lease.server is not None and await _stop_time(rig) > 0
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_top_as_json_prints_a_line_for_each_look_until_nobody_reads(
+    rig: Rig, terminal_environment: dict[str, str], tmp_path: Path
+) -> None:
+    def read() -> tuple[list[str], int, str]:
+        command = [*KEYTURN, "top", "--json", "--every", "0.2"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, cwd=tmp_path, env=terminal_environment, **pipes) as top:  # type: ignore[call-overload]
+            lines = [top.stdout.readline() for _ in range(2)]
+            top.stdout.close()
+            return lines, top.wait(120), top.stderr.read()
+
+    lines, code, err = await asyncio.to_thread(read)
+    assert [orjson.loads(line)["status"]["mood"] for line in lines] == ["bad", "bad"]  # nobody works
+    assert (code, err) == (0, "")
 
 
 async def _stop_time(rig: Rig) -> int:

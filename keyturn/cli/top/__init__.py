@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +14,8 @@ from keyturn.cli.status import numbers
 
 if TYPE_CHECKING:
     from keyturn.cli.top.look import TopLook
+    from shared.pipeline import Pipeline
+    from shared.reading.conversation_query import ConversationQuery
 
 COLUMNS = ("state", "waited", "mail", "attempts", "platform", "worker", "key")
 
@@ -37,7 +38,8 @@ def top(
 
     query = parse_query(filter)  # a wrong one is said before anything is asked
     if json and not once:
-        _follow(lambda: ask(lambda pipe: look(pipe, query)), every)
+        with show.until_nobody_reads():
+            ask(lambda pipe: _follow(pipe, query, every))
     elif json:
         show.as_json(ask(lambda pipe: look(pipe, query)), line=True)
     elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -48,15 +50,14 @@ def top(
         ask(lambda pipe: watch(pipe, filter, every))
 
 
-def _follow(take: Callable[[], TopLook], every: float) -> None:
+async def _follow(pipe: Pipeline, query: ConversationQuery, every: float) -> None:
     """A line of JSON for each look, until Ctrl-C or until nobody reads."""
-    try:
-        while True:
-            show.as_json(take(), line=True)
-            sys.stdout.flush()
-            time.sleep(every)
-    except (KeyboardInterrupt, BrokenPipeError):
-        raise typer.Exit from None
+    from keyturn.cli.top.look import look
+
+    while True:
+        show.as_json(await look(pipe, query), line=True)
+        sys.stdout.flush()
+        await asyncio.sleep(every)
 
 
 def _print(seen: TopLook) -> None:
