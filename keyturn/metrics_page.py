@@ -69,7 +69,7 @@ def _of_process() -> Iterator[KnownMetric]:
     for collector in vars(metrics).values():
         if isinstance(collector, Counter | Gauge | Histogram) and not collector._labelvalues:
             name = f"{collector._name}{suffixes[type(collector)]}"
-            yield KnownMetric(name, collector._type, tuple(collector._labelnames), collector._documentation)
+            yield KnownMetric(name, str(collector._type), tuple(collector._labelnames), collector._documentation)
 
 
 def page() -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
+import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from shared import keys, metrics
@@ -26,6 +28,7 @@ from shared.settings import Settings
 from shared.settings.watching import MetricsBlock, SyntheticBlock
 from shared.synthetic import OUTLET, is_synthetic, synthetic_key
 from tests.support.pipe import Rig
+from workers.agents.resolve import resolve
 from workers.delivery.deliver import deliver_parts
 from workers.process.parts import open_parts
 from workers.process.rq_worker import KeyturnWorker
@@ -74,14 +77,8 @@ async def test_a_key_that_waits_for_a_worker_is_told_apart_from_mail_that_waits_
     assert of(found, "keyturn_ready_oldest_seconds", lane="turns") == 0
     assert of(found, "keyturn_in_flight", lane="turns") == 1
     assert (of(found, "keyturn_oldest_waiting_seconds", what="inbound") or 0) > 0
-    await lease.release(spent=True, delay=due_soon())
+    await lease.release(spent=True, delay=timedelta(minutes=5))
     assert of(await gauges(rig.pipe), "keyturn_delayed_keys", lane="turns") == 1
-
-
-def due_soon() -> Any:
-    from datetime import timedelta
-
-    return timedelta(minutes=5)
 
 
 async def test_waits_are_counted_by_their_cause_when_a_turn_begins(rig: Rig) -> None:
@@ -100,21 +97,18 @@ async def test_waits_are_counted_by_their_cause_when_a_turn_begins(rig: Rig) -> 
 
 
 async def test_slots_are_those_of_live_workers_by_lane(pipe: Pipeline) -> None:
-    import redis
-
     assert pipe.settings.redis_url is not None
     server = pipe.servers.all[0]
+    client: Any = server.client
     stopping = asyncio.Event()
     connection = redis.Redis.from_url(pipe.settings.redis_url.get_secret_value())
     worker = KeyturnWorker(["turns-0", "control-0"], name="w1", connection=connection, prepare_for_work=False)
     worker.hostname, worker.pid = "here", 1
-    from workers.agents.resolve import resolve
-
     async with open_parts(pipe, resolve("echo"), "w1") as parts:
         working = asyncio.create_task(worker.run(parts, server, open_rooms(pipe.settings), stopping))
         try:
             async with asyncio.timeout(60):
-                while not await server.client.hget("rq:worker:w1", "slots"):
+                while not await client.hget("rq:worker:w1", "slots"):
                     await asyncio.sleep(0.02)
             found = await gauges(pipe)
         finally:

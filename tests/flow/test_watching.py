@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
-from shared import log
+from shared import keys, log
 from shared.door import accept
 from shared.embedded import child
 from shared.settings import Settings
@@ -101,7 +102,7 @@ async def test_top_shows_and_stops_a_turn_by_keys_at_60_columns(
     code, shown, raw = await asyncio.to_thread(drive)
     assert code == 0 and "Looking…" in shown
     assert raw.rstrip().endswith(b"\x1b[?1049l")  # the terminal is left as it was
-    assert lease.server is not None and await _stop_time(rig) > 0
+    assert not lease.ended and await _stop_time(rig) > 0
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -110,8 +111,9 @@ async def test_top_as_json_prints_a_line_for_each_look_until_nobody_reads(
 ) -> None:
     def read() -> tuple[list[str], int, str]:
         command = [*KEYTURN, "top", "--json", "--every", "0.2"]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        with subprocess.Popen(command, cwd=tmp_path, env=terminal_environment, **pipes) as top:  # type: ignore[call-overload]
+        pipe, env = subprocess.PIPE, terminal_environment
+        with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=pipe, stderr=pipe, text=True) as top:
+            assert top.stdout is not None and top.stderr is not None
             lines = [top.stdout.readline() for _ in range(2)]
             top.stdout.close()
             return lines, top.wait(120), top.stderr.read()
@@ -122,10 +124,8 @@ async def test_top_as_json_prints_a_line_for_each_look_until_nobody_reads(
 
 
 async def _stop_time(rig: Rig) -> int:
-    from shared import keys
-
-    found = await rig.pipe.servers.of_key(key_of()).client.hget(keys.state("turns", key_of()), "stop")
-    return int(found or 0)
+    client: Any = rig.pipe.servers.of_key(key_of()).client
+    return int(await client.hget(keys.state("turns", key_of()), "stop") or 0)
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

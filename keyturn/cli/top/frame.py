@@ -45,6 +45,7 @@ def frame(seen: TopLook | None, view: TopView, detail: Mapping[str, object], siz
         return Group(Text("Looking…"))
     said = Text(plain(seen.status.verdict), style=_STYLES[seen.status.mood])
     lines = max(1, size.lines - _FIXED - (1 + len(said.plain) // max(1, size.columns)))
+    body: Table | Text
     if view.pane is Pane.HELP:
         body = _record(dict(_HELP))
     elif view.pane is Pane.DETAIL:
