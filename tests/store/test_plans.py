@@ -55,6 +55,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "usage_last_prompt": {"session_id": "ses_7"},
     "usage_of_owner": {"owner": "webhook:u=7", "day": "2026-11-16"},
     "overview_counts": {"bound": 101},
+    "parts_oldest": {"bound": 101},
     "waiting_of_keys": {"keys": f'["{key_of("7")}", "{key_of("8")}"]'},
     "parts_open": {"destination": "to:webhook:7", "id": 0, "limit": 50},
     "parts_flagged": {"before": 10**9, "limit": 50},
