@@ -1,8 +1,11 @@
 """Every Redis name is made here.
 
 kt:<lane>:mail:<key>   sorted set, score = seq: the mailbox
-kt:<lane>:lane:<key>   hash token/until/of/attempts/failed/job/since/stop/outage/waited/hears: awake, leased or delayed; absent = idle
+kt:<lane>:lane:<key>   hash token/until/of/attempts/failed/job/since/stop/outage/waited/hears/paused: absent = idle
 kt:<lane>:due          sorted set key -> ms: when the housekeeper should look at a key that is not idle
+kt:<lane>:parked       sorted set `scope key`, all scores 0: the keys that a pause holds; they are not in `due`
+kt:pauses              hash of the scopes that are paused; absent = none
+kt:pauses:version      which version of the pauses that is, by the database
 kt:seen:<message id>   the message's key, with a TTL, only with durability = redis: the dedupe memory
 kt:noticed:<destination>  exists for 30 s after a chat was told that its message waits
 kt:session:<session id>  hash lease token -> ticket:until, only while several keys talk to one session
@@ -60,6 +63,14 @@ def state(lane: str, key: str) -> str:
 
 def due(lane: str) -> str:
     return f"kt:{lane}:due"
+
+
+def parked(lane: str) -> str:
+    return f"kt:{lane}:parked"
+
+
+PAUSES = "kt:pauses"
+PAUSES_VERSION = "kt:pauses:version"
 
 
 def seen(message_id: str) -> str:

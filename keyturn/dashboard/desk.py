@@ -28,6 +28,7 @@ ROOMS = (
     ("/dead", "Dead letters"),
     ("/deliveries", "Deliveries"),
     ("/sessions", "Sessions"),
+    ("/pauses", "Pauses"),
     ("/queues", "Queues"),
     ("/workers", "Workers"),
     ("/usage", "Usage"),
@@ -54,11 +55,12 @@ class Desk:
         notes = tuple(self.notes.pop(visit.login.secret, ()))
         common = {
             "login": visit.login,
-            "may": {role.value: visit.login.role.may(role) for role in Role},
+            "may": rights(visit.login),
             "rooms": ROOMS,
             "room": "/" + visit.request.url.path.split("/")[1],
             "here": visit.here,
             "notes": notes,
+            "paused": self.watch.pauses,
         }
         return HTMLResponse(render(template, {**common, **values}), status)
 
@@ -75,6 +77,11 @@ class Desk:
     def operator(visit: Visit) -> Operator:
         """Who asks, as the audit log names them."""
         return Operator(visit.login.name, visit.login.role.value)
+
+
+def rights(login: Login) -> dict[str, bool]:
+    """For each role, whether what it may do is offered to whoever is logged in."""
+    return {role.value: login.role.may(role) for role in Role}
 
 
 @value

@@ -104,6 +104,7 @@ class Lease:
         self.on_held_up: Callable[[], object] | None = None  # at a renewal, mail waited behind the first
         self._names = [keys.mail(lane.name, self.key), keys.state(lane.name, self.key), keys.due(lane.name)]
         self._names += self.wake.finish_keys()
+        self._names_to_go_on = [*self._names, keys.PAUSES, keys.parked(lane.name)]
         self._turn: tuple[int, Callable[[], object]] | None = None  # the running one: received_ms, and how to end it
 
     @property
@@ -148,13 +149,14 @@ class Lease:
         return not self.lost
 
     async def acknowledge(self, seqs: Sequence[int], *, limit: int, hand_over: bool = False) -> list[Waiting]:
-        """Drop done mail and get the next. Empty: the lease has ended, because nothing waits or another took the key."""
+        """Drop done mail and get the next. Empty: the lease has ended, because nothing waits, a pause holds the key, or
+        another took it."""
         lane = self.lane
         wake = lane.fresh_wake(self.key) if hand_over else None
-        names = [*self._names, *wake.keys] if wake is not None else self._names
+        names = [*self._names_to_go_on, *wake.keys] if wake is not None else self._names_to_go_on
         args: list[Any] = [self.key, self.token, lane.lease_ms, limit, int(hand_over), lane.recheck_wake_after_ms]
         args += self.wake.finish_args(lane.result_ttl_s)
-        args += [len(seqs), *seqs, *(wake.args if wake is not None else ())]
+        args += [lane.name, len(seqs), *seqs, *(wake.args if wake is not None else ())]
         reach("acknowledge.before")
         lane.renewal.let_go(self)  # no renewal may follow: it would take the lease again that this call gives up
         answer = await self.server.call(ACKNOWLEDGE, names, args)

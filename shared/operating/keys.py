@@ -9,7 +9,7 @@ from shared.lane.freeing import Freed, free
 from shared.lane.lane import Lane
 from shared.lane.stopping import stop
 from shared.pipeline import Pipeline
-from shared.reading.keys import KeyPhase
+from shared.reading.keys import KeyPhase, state_of_key
 from shared.tasks.starting import stop_tasks
 from shared.value import value
 
@@ -24,12 +24,15 @@ class ReleasedKey:
 
 
 async def release_key(pipe: Pipeline, key: str) -> ReleasedKey:
-    """Take the key from its worker, or out of its delay, and wake it at once; CannotDo where it is idle.
+    """Take the key from its worker, or out of its delay, and wake it at once; CannotDo where it is idle or paused.
 
     Safe while a turn is running: whoever commits first wins, and the other's commit is refused. The attempt that is cut
     short is not counted.
     """
-    freed = await free(pipe.lane_of(key), key)
+    lane = pipe.lane_of(key)
+    if (held := await state_of_key(lane, key)).state is KeyPhase.PAUSED:
+        raise CannotDo(f"{held.paused} is paused: `keyturn keys resume {held.paused}` lets it go on")
+    freed = await free(lane, key)
     if freed is Freed.IDLE:
         raise CannotDo(f"{key} is idle: there is nothing to release")
     return ReleasedKey(key, KeyPhase[freed.name])

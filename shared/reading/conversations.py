@@ -46,6 +46,27 @@ class FoundConversations:
     complete: bool
 
 
+@value
+class RecentConversation:
+    """A conversation that was active lately. The title is a stranger's text."""
+
+    key: str
+    platform: str
+    title: str | None
+    rows: int  # of its transcript
+    updated_at: datetime
+
+
+async def recent_conversations(pipe: Pipeline, limit: int) -> tuple[RecentConversation, ...]:
+    """The conversations with the newest turns, the newest first. Goes by index."""
+    newest: dict[str, RecentConversation] = {}
+    for row in await pipe.store.overview.sessions(NEWEST_MS, 2 * limit):
+        key = row["session_key"]
+        found = RecentConversation(key, platform_of(key), row["title"], row["message_count"], moment(row["updated_at"]))
+        newest.setdefault(key, found)
+    return tuple(newest.values())[:limit]
+
+
 async def find_conversations(
     pipe: Pipeline, query: ConversationQuery, limit: int, *, at_work: bool = False
 ) -> FoundConversations:

@@ -39,13 +39,14 @@ class BoundedCount:
 
 @value
 class LaneNow:
-    """A lane now. `ready` keys wait for a worker, `delayed` ones for their next attempt."""
+    """A lane now. `ready` keys wait for a worker, `delayed` ones for their next attempt, `paused` ones for an operator."""
 
     lane: str
     ready: int
     ready_since: datetime | None
     running: int
     delayed: int
+    paused: int = 0
 
 
 @value
@@ -95,7 +96,8 @@ async def overview(pipe: Pipeline) -> Overview:
 @value
 class _ServerNow:
     queues: tuple[QueueState, ...]
-    awake: dict[str, int]  # keys that are not idle, by lane
+    awake: dict[str, int]  # keys that are not idle and not paused, by lane
+    paused: dict[str, int]
     workers: tuple[WorkerState, ...]
     overdue: int
 
@@ -117,9 +119,11 @@ async def _server(pipe: Pipeline, server: RedisServer) -> _ServerNow:
     for lane in pipe.lanes:
         pipeline.zcard(keys.due(lane.name))
         pipeline.zcount(keys.due(lane.name), "-inf", latest)
+        pipeline.zcard(keys.parked(lane.name))
     counts = await server.asked(pipeline.execute())
-    awake = {lane.name: count for lane, count in zip(pipe.lanes, counts[::2], strict=True)}
-    return _ServerNow(tuple(queues), awake, tuple(await workers_of(server)), sum(counts[1::2]))
+    awake = {lane.name: count for lane, count in zip(pipe.lanes, counts[::3], strict=True)}
+    paused = {lane.name: count for lane, count in zip(pipe.lanes, counts[2::3], strict=True)}
+    return _ServerNow(tuple(queues), awake, paused, tuple(await workers_of(server)), sum(counts[1::3]))
 
 
 def _lane(name: str, servers: list[_ServerNow]) -> LaneNow:
@@ -127,7 +131,8 @@ def _lane(name: str, servers: list[_ServerNow]) -> LaneNow:
     ready, running = sum(queue.waiting for queue in queues), sum(queue.running for queue in queues)
     awake = sum(found.awake[name] for found in servers)
     since = min((queue.oldest for queue in queues if queue.oldest is not None), default=None)
-    return LaneNow(name, ready, since, running, max(0, awake - ready - running))
+    paused = sum(found.paused[name] for found in servers)
+    return LaneNow(name, ready, since, running, max(0, awake - ready - running), paused)
 
 
 async def stored_now(pipe: Pipeline) -> StoredNow:

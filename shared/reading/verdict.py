@@ -29,12 +29,12 @@ class OverallVerdict:
     text: str
 
 
-def verdict(seen: Overview, now: datetime) -> OverallVerdict:
+def verdict(seen: Overview, now: datetime, pauses: int = 0) -> OverallVerdict:
     """The worst that is true, said with its cause."""
     age = (now - seen.at).total_seconds()
     if age > OLD_SECONDS:
         return OverallVerdict(Mood.BAD, f"These numbers are {age:.0f} s old. What happens now is not known.")
-    return _stores(seen) or _workers(seen) or _letters(seen) or _well(seen)
+    return _stores(seen) or _workers(seen) or _paused(seen, pauses) or _letters(seen) or _well(seen)
 
 
 def _stores(seen: Overview) -> OverallVerdict | None:
@@ -66,6 +66,15 @@ def _workers(seen: Overview) -> OverallVerdict | None:
             Mood.WARN, f"{_conversations(turns.ready)} for a worker, the oldest {waited:.0f} s: add workers."
         )
     return None
+
+
+def _paused(seen: Overview, pauses: int) -> OverallVerdict | None:
+    if not pauses:
+        return None
+    held = sum(lane.paused for lane in seen.lanes)
+    waiting = "1 key waits" if held == 1 else f"{held:,} keys wait" if held else "nothing waits"
+    begun = "A pause is" if pauses == 1 else f"{pauses:,} pauses are"
+    return OverallVerdict(Mood.WARN, f"{begun} in force, and {waiting} behind {'it' if pauses == 1 else 'them'}.")
 
 
 def _letters(seen: Overview) -> OverallVerdict | None:

@@ -21,6 +21,7 @@ from shared.store.outbox import Outbox
 from shared.store.overview import OverviewRows
 from shared.store.owned import Owned
 from shared.store.pairing import Pairings
+from shared.store.pauses import Pauses
 from shared.store.people import PeopleStore
 from shared.store.places import Places
 from shared.store.quota import Quota
@@ -68,6 +69,7 @@ class Store:
         self.runs = Runs(database)
         self.asks = AskStore(database)
         self.approvals = Approvals(self.pairings)
+        self.pauses = Pauses(database)
         self.places = Places(database)
         self.delete = Deletion(database).delete
         self.retention = Retention(database)

@@ -61,7 +61,7 @@ def _name(node: ast.expr) -> str:
 POINTS = tuple(sorted(point for _, tree in modules() for point in points(tree)))
 # Points that a run need not reach, each with the test that reaches it: keys move only after the list of servers or
 # PARTITIONS was changed, neither Telegram, a platform that needs the spool or shows drafts, nor a schedule takes part in the
-# runs, nobody sends files, every message waits for its turn, and the runs' platform has no budget.
+# runs, nobody sends files or pauses anything, every message waits for its turn, and the runs' platform has no budget.
 REACHED_BY_A_TEST = {
     "accept.after_refusal": "tests/flow/test_telegram.py",
     "accept.before_refusal": "tests/flow/test_telegram.py",
@@ -77,6 +77,8 @@ REACHED_BY_A_TEST = {
     "notice.before_add": "tests/flow/test_busy.py",
     "pair.after_code": "tests/flow/test_pairing.py",
     "pair.before_code": "tests/flow/test_pairing.py",
+    "pause.before_hold": "tests/flow/test_pauses.py",
+    "pause.before_wake": "tests/flow/test_pauses.py",
     "preview.after_open": "tests/flow/test_preview.py",
     "preview.before_open": "tests/flow/test_preview.py",
     "quota.after_rejection": "tests/flow/test_quotas.py",

@@ -34,6 +34,7 @@ STAGES = {
     "move": "shared/lane/elsewhere.py",
     "spool": "producers/spool.py",
     "pair": "producers/pairing.py",
+    "pause": "shared/pauses.py",
     "preview": "workers/delivery/preview.py",
     "quota": "producers/settling.py",
     "schedule": "workers/upkeep/schedules.py",

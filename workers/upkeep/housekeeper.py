@@ -16,6 +16,7 @@ from workers.upkeep.journal import UnknownMail
 from workers.upkeep.memory import EndedConversations
 from workers.upkeep.old_slots import OldSlots
 from workers.upkeep.outbox import UnknownReplies
+from workers.upkeep.pauses import KeptPauses
 from workers.upkeep.prune import ExpiredRecords
 from workers.upkeep.rq_leftovers import RqLeftovers
 from workers.upkeep.runs import LeftoverRuns
@@ -53,6 +54,7 @@ def duties(pipe: Pipeline) -> list[HousekeepingDuty]:
         UnseenTasks(pipe),
         SearchIndexing(pipe),
         EndedConversations(pipe),
+        KeptPauses(pipe),
     ]
     if pipe.settings.synthetic.seconds:
         found.append(SyntheticMessages(pipe))

@@ -8,7 +8,7 @@ from keyturn.dashboard.desk import ROWS, Desk, Visit
 from keyturn.dashboard.render import link
 from shared.errors import CannotDo
 from shared.operating.dead_bulk import LetterAction, LetterFilter, deal_with_letters, matching_letters
-from shared.operating.dead_letters import drop_letter, replay_letter
+from shared.operating.dead_letters import drop_letter, edit_and_replay_letter, replay_letter
 from shared.reading.dead_letters import NEWEST, LetterState, dead_letter, dead_letter_page
 
 LARGEST = 2**63 - 1
@@ -51,6 +51,16 @@ async def deal_with_one(desk: Desk, visit: Visit) -> Response:
     if replayed.message is not None:
         back = link("/messages", id=replayed.message)
     return desk.done(visit, f"Dead letter {id} runs again. {replayed.note}".strip(), back)
+
+
+async def edit_and_replay(desk: Desk, visit: Visit) -> Response:
+    """A new message with the edited text, at the end of its conversation's line."""
+    id, text = _id(visit.form.one("id")), visit.form.one("text")
+    done = await desk.act(
+        visit, "edit and replay dead letter", str(id), lambda: edit_and_replay_letter(desk.pipe, id, text)
+    )
+    back = link("/messages", id=done.message)
+    return desk.done(visit, f"The edited message runs as a new one at the end of its line. {done.note}".strip(), back)
 
 
 async def plan_bulk(desk: Desk, visit: Visit) -> Response:
