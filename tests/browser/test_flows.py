@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+
 import pytest
+import pytest_asyncio
 from playwright.async_api import expect
 
+from shared.operating.pauses import resume
 from shared.reading.audit import audit_log
 from shared.reading.dead_letters import LetterState, dead_letter, dead_letters
 from shared.reading.keys import KeyPhase, state_of_key
@@ -13,6 +18,13 @@ from tests.browser.house import PLATFORM, House, key, until
 from tests.browser.visitors import PHONE, Guest, Look
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def nothing_stays_paused(house: House) -> AsyncIterator[None]:
+    yield
+    for held in await pauses_now(house.pipe):
+        await resume(house.pipe, held.scope)
 
 
 async def phase(house: House, chat: str) -> KeyPhase:
@@ -87,10 +99,8 @@ async def test_hundreds_are_replayed_in_bulk_after_a_dry_run(guest: Guest, house
     await house.ended(first)
     row = await house.pipe.store.journal.find(first.id)
     assert row is not None
-    for n in range(500):
-        await house.pipe.store.dead.set_aside(
-            "inbound", f"ref-{reason}-{n}", row["session_key"], reason, "", row["payload"]
-        )
+    about = row["session_key"], reason, "", row["payload"]
+    await asyncio.gather(*(house.pipe.store.dead.set_aside("inbound", f"{reason} {n}", *about) for n in range(500)))
     await guest.open("/dead")
     await guest.page.get_by_label("Reason").select_option(reason)
     await guest.press("Count what a replay would run")
@@ -124,7 +134,8 @@ async def test_a_platform_is_paused_and_resumed_and_the_banner_says_so(guest: Gu
     await guest.open("/pauses")
     await guest.press("Pause API")
     banner = guest.page.locator(".banner")
-    await expect(banner).to_contain_text(f"Paused: platform {PLATFORM}. By ann")
+    await guest.says(f"Paused: platform:{PLATFORM}. Messages are accepted and wait.")
+    assert "nothing yet" in await guest.text() and await guest.axe() == [] and await guest.wide() == 0
     chat = f"pause-{name(look)}"
     message = await house.say("held", chat)
 
@@ -133,6 +144,7 @@ async def test_a_platform_is_paused_and_resumed_and_the_banner_says_so(guest: Gu
 
     await until(waits)
     await guest.open("/")
+    await expect(banner).to_contain_text(f"Paused: platform {PLATFORM}. By ann")
     await expect(banner).to_contain_text("Behind it: 1 conversation")
     await expect(guest.page.locator("#verdict")).to_contain_text("A pause is in force, and 1 key waits behind it.")
     assert await guest.axe() == [] and await guest.wide() == 0

@@ -16,9 +16,9 @@ PAGE = "/pauses"
 async def show(desk: Desk, visit: Visit) -> Response:
     held = {pause.scope for pause in desk.watch.pauses}
     offered = [
-        ("Everything", ScopeKind.ALL.value, "All turns and deliveries. Commands such as /stop get through."),
-        ("All turns", f"lane:{TURNS}", "No agent is run. Replies that are written leave."),
-        ("All deliveries", f"lane:{DELIVERIES}", "No reply leaves. Agents go on, and their replies wait."),
+        ("everything", ScopeKind.ALL.value, "All turns and deliveries. Commands such as /stop get through."),
+        ("all turns", f"lane:{TURNS}", "No agent is run. Replies that are written leave."),
+        ("all deliveries", f"lane:{DELIVERIES}", "No reply leaves. Agents go on, and their replies wait."),
     ]
     for name in desk.pipe.settings.connected:
         title = facts_of(name).title
