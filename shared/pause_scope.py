@@ -16,7 +16,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from shared.errors import CannotDo, Malformed
-from shared.lane_key import CONTROL, DELIVERIES, TURNS, Destination, parse_key
+from shared.lane_key import CONTROL, DELIVERIES, TURNS, Destination, LaneKey, parse_key
 from shared.platforms import PLATFORMS
 from shared.session_key import SessionKey
 from shared.value import value
@@ -57,6 +57,7 @@ def parse_scope(text: str) -> PauseScope:
         return PauseScope(ScopeKind.LANE, text)
     if head == ScopeKind.PLATFORM and name in PLATFORMS:
         return PauseScope(ScopeKind.PLATFORM, text)
+    key: LaneKey | None
     try:
         key = parse_key(text)
     except Malformed:

@@ -2,7 +2,7 @@
 -- A scope is `all`, `lane:<lane>`, `platform:<platform>`, a chat (the text of its destination) or a session key. Control
 -- messages are held by `lane:control` alone, so that /stop gets through whatever else is paused.
 local function pause_of(pauses, lane, key)
-  if redis.call('EXISTS', pauses) == 0 then return nil end
+  if redis.call('TYPE', pauses).ok ~= 'hash' then return nil end
   local scopes = {'lane:' .. lane}
   if lane ~= 'control' then
     local bot, chat = string.match(key, '^to:([^:]*):([^:]*)$')

@@ -29,11 +29,11 @@ async def hold(server: RedisServer, version: int, scopes: Sequence[str]) -> bool
 async def parked_scopes(lane: Lane, server: RedisServer) -> list[str]:
     """The pauses that hold keys of a lane on a server, also those that are in force no more."""
     found: list[str] = []
-    after = "-"
-    while entries := await _entries(lane, server, after, "+", 1):
-        scope = entries[0].partition(b" ")[0].decode(errors="replace")
-        found.append(scope)
-        after = f"[{scope}!"  # behind all entries that begin with this scope and a space
+    after = b"-"
+    while entries := await _entries(lane, server, after, b"+", 1):
+        scope = entries[0].partition(b" ")[0]
+        found.append(scope.decode(errors="replace"))
+        after = b"[%b!" % scope  # behind all entries that begin with this scope and a space
     return found
 
 
@@ -44,15 +44,20 @@ async def count_parked(lane: Lane, server: RedisServer, scope: str) -> int:
 
 async def parked_keys(lane: Lane, server: RedisServer, at_most: int) -> list[str]:
     """Keys that are parked, whatever holds them."""
-    return [_key(entry) for entry in await _entries(lane, server, "-", "+", at_most)]
+    entries = await _entries(lane, server, b"-", b"+", at_most)
+    return [key for entry in entries if (key := _key(entry)) is not None]
 
 
 async def unpark_all(lane: Lane, server: RedisServer, scope: str) -> int:
     """Wake every key that a pause holds on a server, and say how many. Cut short anywhere, it may be repeated."""
     woken = 0
-    while entries := await _entries(lane, server, f"[{scope} ", f"({scope}!", AT_ONCE):
+    while entries := await _entries(lane, server, f"[{scope} ".encode(), f"({scope}!".encode(), AT_ONCE):
         reach("pause.before_wake")
-        woken += sum(await asyncio.gather(*(_unpark(lane, server, scope, _key(entry)) for entry in entries)))
+        parked = {entry: _key(entry) for entry in entries}
+        calls = [_unpark(lane, server, scope, key) for key in parked.values() if key is not None]
+        woken += sum(await asyncio.gather(*calls))
+        if garbage := [entry for entry, key in parked.items() if key is None]:
+            await server.asked(server.client.zrem(keys.parked(lane.name), *garbage))
     return woken
 
 
@@ -62,11 +67,17 @@ def _unpark(lane: Lane, server: RedisServer, scope: str, key: str) -> asyncio.Fu
     return server.call(UNPARK, names, [key, scope, lane.recheck_wake_after_ms, *wake.args])
 
 
-async def _entries(lane: Lane, server: RedisServer, first: str, last: str, at_most: int) -> list[bytes]:
+async def _entries(lane: Lane, server: RedisServer, first: bytes, last: bytes, at_most: int) -> list[bytes]:
+    if at_most <= 0:
+        return []
     asked = server.client.zrangebylex(keys.parked(lane.name), first, last, 0, at_most)
     found: list[bytes] = await server.asked(asked)
     return found
 
 
-def _key(entry: bytes) -> str:
-    return entry.partition(b" ")[2].decode(errors="replace")
+def _key(entry: bytes) -> str | None:
+    """The key of an entry; None for what others left there."""
+    try:
+        return entry.partition(b" ")[2].decode()
+    except UnicodeDecodeError:
+        return None

@@ -6,13 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, async_playwright, expect
 
 from shared.embedded import valkey
 from tests.browser.house import House, open_house
 from tests.browser.visitors import DESKTOP, PHONE, Guest, Look, a_guest
 from tests.support.browser import find_browser
 from tests.support.servers import empty_redis
+
+expect.set_options(timeout=60_000)  # a machine may be slow
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

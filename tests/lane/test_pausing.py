@@ -125,6 +125,19 @@ async def test_older_pauses_never_replace_newer_ones(bench: Workbench) -> None:
     assert await bench.residue() == [keys.PAUSES_VERSION]
 
 
+async def test_what_others_leave_under_these_names_stops_nobody(bench: Workbench) -> None:
+    await bench.client.set(keys.PAUSES, "x")
+    await bench.client.zadd(keys.PAUSES_VERSION, {"x": 1})
+    assert await parked(bench, NEIGHBOUR) is None
+    assert await hold(bench.server, 1, ["all"])
+    assert await parked(bench) == "all"
+    strange = [b"all \xff", b"\xff\xfe \xff", b"nothing", b" ", b"all "]
+    await bench.client.zadd(keys.parked("turns"), dict.fromkeys(strange, 0))
+    assert "all" in await parked_scopes(bench.lane, bench.server)
+    assert await unpark_all(bench.lane, bench.server, "all") == 1
+    assert await count_parked(bench.lane, bench.server, "all") == 0
+
+
 async def test_a_held_key_is_listed_as_paused(bench: Workbench) -> None:
     await hold(bench.server, 1, ["all"])
     await parked(bench)
