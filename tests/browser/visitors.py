@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Literal
 
-from playwright.async_api import Browser, ConsoleMessage, Page, Request, Response
+from playwright.async_api import Browser, ConsoleMessage, Dialog, Page, Request, Response
 
 from keyturn.dashboard.access import Role
 from tests.browser.house import House
@@ -34,7 +34,11 @@ class Troubles:
         page.on("pageerror", lambda error: self.found.append(f"error: {error}"))
         page.on("requestfailed", self._failed)
         page.on("response", self._answered)
-        page.on("dialog", lambda dialog: self.found.append(f"dialog: {dialog.message}"))
+        page.on("dialog", self._asked)
+
+    async def _asked(self, dialog: Dialog) -> None:
+        self.found.append(f"dialog: {dialog.message}")
+        await dialog.dismiss()
 
     def _said(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning") and not self._is_expected(message.text):
