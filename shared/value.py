@@ -29,5 +29,5 @@ def changed(of: Class, **changes: Any) -> Class:
 
 
 @cache
-def _values(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
+def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
     return attrgetter(*[field.name for field in fields(kind)])

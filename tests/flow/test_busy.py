@@ -437,7 +437,7 @@ async def test_mail_that_was_merged_ahead_of_others_is_not_answered_again(make_s
     async with two_processes(make_settings(**in_mode("queue"))) as two:
         said = [await two.running(), *[await two.say(text) for text in ("hold 2", "/steer left", "three")]]
         client, mail = two.pipe.servers.of_key(key_of()).client, keys.mail("turns", key_of())
-        before = await client.zrange(mail, 0, -1, withscores=True)
+        before: Any = await client.zrange(mail, 0, -1, withscores=True)
         two.agent.wants_inbox = 1
         two.agent.let_go.set()
         await until(lambda: "hold 2" in two.agent.begun)

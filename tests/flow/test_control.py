@@ -327,7 +327,7 @@ async def test_a_worker_that_was_overtaken_in_the_middle_of_a_control_message_ad
 
         async def overtake(
             call: commands.CommandCall,
-        ) -> commands.CommandAnswer | commands.Again | commands.GivenAnswer:
+        ) -> commands.CommandAnswer | commands.Again | commands.GivenAnswer | commands.Instead:
             if not overtaken:
                 overtaken.append(call)
                 await rig.expire_lease(pipe.control, key)

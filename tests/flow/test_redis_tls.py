@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -60,7 +61,7 @@ async def test_a_message_is_answered_over_tls_with_our_own_authority_and_certifi
 async def test_a_server_of_another_authority_or_another_name_is_not_believed_and_who_has_no_certificate_is_refused(
     make_settings: MakeSettings, rediss_url: str, authority: Authority, client: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    ours = {"cert_file": client[0], "key_file": client[1]}
+    ours: dict[str, Any] = {"cert_file": client[0], "key_file": client[1]}
     elsewhere = rediss_url.replace("127.0.0.1", "127.0.0.2").replace("@127.0.0.2", "@localhost")
     others = Authority(tmp_path, "another authority")
     for url, tls in (

@@ -79,8 +79,8 @@ class AdmittedProcess:
                     return {"permit": ""}
                 try:
                     permit = await admission.admit(_account(fields), tokens)
-                except RateLimited as wait:
-                    return {"wait_s": wait.retry_after.total_seconds(), "is_ours": isinstance(wait, HeldBack)}
+                except RateLimited as limited:
+                    return {"wait_s": limited.retry_after.total_seconds(), "is_ours": isinstance(limited, HeldBack)}
                 if permit.id:
                     self._open[permit.id] = permit
                 return {"permit": permit.id}
