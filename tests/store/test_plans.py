@@ -62,7 +62,6 @@ QUERIES: dict[str, dict[str, Any]] = {
     "parts_of_conversation": {"session_key": key_of("7"), "limit": 50},
     "destinations_open": {"after": "to:webhook:7", "bound": 100, "limit": 50},
     "parts_waiting": {"destination": "to:webhook:7", "limit": 50},
-    "parts_buried": {"destination": "to:webhook:7", "bound": 100, "limit": 50},
     "closed_chat": {"destination": "to:webhook:7"},
     "closed_chats_page": {"after": "to:webhook:7", "limit": 50},
     "dead_page": {"state": "open", "before": 10**9, "limit": 50},

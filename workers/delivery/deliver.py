@@ -146,24 +146,34 @@ async def deliver_parts(lease: Lease, courier: Courier) -> None:
             lease.lose()
             return
         done = [waiting.seq for waiting in lease.mail]
-        last = max(done)
+        last, sent = max(done), list[int]()
         while (part := await outgoing.wait_for_budget() or await _next(outgoing)) is not None:
             if isinstance(part, timedelta):
-                await lease.release(delay=part, spent=False)
+                await _give_back(lease, sent, part)
                 return
             with stage("delivery", part.to.platform, part.trace):
                 wait = await (_resume(part, outgoing) if part.sending else _send(part, outgoing))
             if wait is not None:
-                await lease.release(delay=wait, spent=False)
+                await _give_back(lease, sent, wait)
                 return
             if lease.lost:
                 return
             done.append(part.id)
+            sent.append(part.id)
             if part.id >= last:
                 break
         rounds += 1
         over = rounds >= courier.pipe.settings.turns_per_lease
         await lease.acknowledge(done, limit=AT_ONCE, hand_over=over)
+
+
+async def _give_back(lease: Lease, sent: list[int], delay: timedelta) -> None:
+    """Give the destination back until later. What was sent leaves the mailbox first: mail without a part would take a send from
+    the budget for nothing."""
+    if sent:
+        await lease.acknowledge(sent, limit=AT_ONCE)
+    if not lease.ended:
+        await lease.release(delay=delay, spent=False)
 
 
 async def _next(outgoing: Outgoing) -> Part | timedelta | None:
