@@ -46,7 +46,7 @@ TURNS = [
         15_000,
     ),
     (Turns("pauses and deaths", TWO, faults={"pause": 2, "crash": 1, "die": 1}), 10_000),
-    (Turns("a pause, and a zombie", TWO, faults={"pause": 1, "expire": 1}), 5_000),
+    (Turns("a pause, and a zombie", TWO, faults={"pause": 1, "expire": 1}), 20_000),
     (Turns("a pause, flushed", TWO, faults={"pause": 1, "flush": 1}), 25_000),
     (Turns("a pause, and failover to a stale replica", TWO, faults={"pause": 1, "failover": 1}), 40_000),
     (Turns("a pause, without the sweep", TWO, sweep=False, faults={"pause": 2, "crash": 1}), 1_000),

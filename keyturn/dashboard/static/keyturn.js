@@ -4,11 +4,14 @@ const policy = window.trustedTypes?.createPolicy("keyturn", { createHTML: (text)
 
 // The login token stands in the fragment, which no server sees. It is taken out of the address before anything else.
 const login = document.getElementById("login");
-if (login && location.hash.length > 20) {
+function useToken() {
+  if (!login || location.hash.length <= 20) return;
   login.elements.token.value = decodeURIComponent(location.hash.slice(1));
   history.replaceState(null, "", location.pathname + location.search);
   login.requestSubmit();
 }
+useToken();
+window.addEventListener("hashchange", useToken); // a link that is opened where the login page is open already
 
 document.documentElement.classList.add("script"); // buttons that only a script can serve are shown now
 
