@@ -72,6 +72,7 @@ async def test_keys_lead_to_a_conversation_and_back(guest: Guest, paths: dict[st
     await keyboard.press("?")
     await expect(page.get_by_role("dialog")).to_be_visible()
     await keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_be_hidden()
     await keyboard.press("/")
     await expect(page.get_by_role("searchbox")).to_be_focused()
     await keyboard.type("state:idle")
