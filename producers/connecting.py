@@ -49,7 +49,7 @@ class Question:
 
 
 @value
-class Person:
+class PersonQuestion:
     """How an operator says who may talk to the bot: by an id that people cannot choose."""
 
     text: str
@@ -67,7 +67,7 @@ class Connect(Generic[Block]):
     steps: Sequence[str] = ()
     """What an operator does at the platform before, in order, with links."""
     questions: Sequence[Question] = ()
-    person: Person | None = None
+    person: PersonQuestion | None = None
     """None: whoever has a secret may talk for anybody."""
     secret_settings: Sequence[str] = ()
     """Settings beside those of the questions that are secrets, such as one that `for_address` makes up."""

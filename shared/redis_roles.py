@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shared.lane.rq_names import CHANNEL_PREFIX, EVERYTHING, JOB_PREFIX, QUEUE_PREFIX, QUEUES
 from shared.value import value
 
-_EVENTS, _COMMANDS = "&kt:events:*", "&rq:pubsub:*"  # channels: news and live text; orders to RQ workers
-_ALL_OURS, _ALL_OF_RQ = "~kt:*", "~rq:*"
-_WAKES = ("~rq:queues", "~rq:queue:*", "~rq:job:*")  # what putting a message into a mailbox writes
-_READ_RQ = "%R~rq:*"
+_EVENTS, _COMMANDS = "&kt:events:*", f"&{CHANNEL_PREFIX}*"  # channels: news and live text; orders to RQ workers
+_ALL_OURS, _ALL_OF_RQ = "~kt:*", f"~{EVERYTHING}"
+_WAKES = (f"~{QUEUES}", f"~{QUEUE_PREFIX}*", f"~{JOB_PREFIX}*")  # what putting a message into a mailbox writes
+_READ_RQ = f"%R~{EVERYTHING}"
 # Reading, writing, one's own connection. What is dangerous, waits or lists names is taken away again.
 _COMMON = (
     "+@read",

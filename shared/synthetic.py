@@ -8,7 +8,6 @@ from shared.messages import Kind, OwnInbound, Source
 from shared.session_key import MAIN, SessionKey
 
 OUTLET = "synthetic"  # stands for a platform in keys and addresses
-_BEGINS = f"agent:{MAIN}:{OUTLET}:"
 
 
 def synthetic_inbound(slot: int, now_ms: int) -> OwnInbound:
@@ -27,6 +26,9 @@ def synthetic_inbound(slot: int, now_ms: int) -> OwnInbound:
 def synthetic_key(slot: int) -> SessionKey:
     """The conversation of one time slot."""
     return SessionKey(MAIN, OUTLET, "", "dm", str(slot))
+
+
+_BEGINS = str(synthetic_key(0)).removesuffix("0")
 
 
 def is_synthetic(session_key: str) -> bool:

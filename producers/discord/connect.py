@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from producers.connecting import Connect, Person, Question
+from producers.connecting import Connect, PersonQuestion, Question
 from shared.errors import Transient
 from shared.finding import Finding, fail, ok, warn
 from shared.platforms.discord import NAME, PUBLIC_KEY_FORM, SNOWFLAKE_FORM, TOKEN_FORM, DiscordSettings
@@ -44,7 +44,7 @@ class DiscordConnect(Connect[DiscordSettings]):
             looks="64 hexadecimal digits",
         ),
     )
-    person = Person(
+    person = PersonQuestion(
         "Your own user id",
         "in Discord: Developer Mode on, then right-click your name, Copy User ID",
         SNOWFLAKE_FORM,

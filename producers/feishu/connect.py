@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import orjson
 
-from producers.connecting import Connect, Person, Question
+from producers.connecting import Connect, PersonQuestion, Question
 from shared.finding import Finding, ok, warn
 from shared.platforms.feishu import APP_ID_FORM, NAME, SECRET_FORM, USER_ID_FORM, FeishuSettings
 from shared.platforms.feishu_api import open_api
@@ -59,7 +59,7 @@ class FeishuConnect(Connect[FeishuSettings]):
             looks="1 to 256 visible characters",
         ),
     )
-    person = Person(
+    person = PersonQuestion(
         "Your own open id",
         "ou_…; the log shows it of whoever is turned away",
         USER_ID_FORM,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from producers.connecting import Connect, Person, Question
+from producers.connecting import Connect, PersonQuestion, Question
 from shared.errors import Denied, Undeliverable
 from shared.finding import Finding, ok
 from shared.platforms.signal import GROUP, NAME, NUMBER_FORM, UUID_FORM, SignalSettings
@@ -38,7 +38,9 @@ class SignalConnect(Connect[SignalSettings]):
             looks="+ and digits",
         ),
     )
-    person = Person("Your own number", "with +, or your Signal uuid", _ID, "a number with +, or a lower-case uuid")
+    person = PersonQuestion(
+        "Your own number", "with +, or your Signal uuid", _ID, "a number with +, or a lower-case uuid"
+    )
 
     async def check(self, block: SignalSettings) -> Sequence[Finding]:
         async with open_daemon(block) as daemon:

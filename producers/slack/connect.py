@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from producers.connecting import Connect, Person, Question
+from producers.connecting import Connect, PersonQuestion, Question
 from shared.finding import Finding, ok, warn
 from shared.platforms.slack import (
     APP_TOKEN_FORM,
@@ -53,7 +53,7 @@ class SlackConnect(Connect[SlackSettings]):
             unless="app_token",
         ),
     )
-    person = Person(
+    person = PersonQuestion(
         "Your own member id", "in Slack: your profile, Copy member ID", USER_ID_FORM, "U or W and capitals and digits"
     )
     address_is_for = "you enter it at Slack, which posts events there"

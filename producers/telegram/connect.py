@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from producers.connecting import Connect, Person, Question, examined
+from producers.connecting import Connect, PersonQuestion, Question, examined
 from shared.errors import Transient, Undeliverable
 from shared.finding import Finding, fail, ok, warn
 from shared.platforms.telegram import NAME, TOKEN_FORM, UPDATE_KINDS, USER_ID_FORM, TelegramSettings
@@ -34,7 +34,9 @@ class TelegramConnect(Connect[TelegramSettings]):
             looks="digits, a colon and a secret",
         ),
     )
-    person = Person("Your own user id", "a number; @userinfobot tells you yours", USER_ID_FORM, "a number, and no name")
+    person = PersonQuestion(
+        "Your own user id", "a number; @userinfobot tells you yours", USER_ID_FORM, "a number, and no name"
+    )
     secret_settings = ("webhook_secret",)
     address_is_for = "Telegram posts updates there; without one, `keyturn up` asks Telegram for them"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from producers.connecting import Connect, Person, Question
+from producers.connecting import Connect, PersonQuestion, Question
 from shared.errors import Denied, Undeliverable
 from shared.finding import Finding, ok, warn
 from shared.platforms.whatsapp import ACCESS_TOKEN_FORM, NAME, NUMBER_ID_FORM, USER_ID_FORM, WhatsAppSettings
@@ -48,7 +48,7 @@ class WhatsAppConnect(Connect[WhatsAppSettings]):
             make=lambda: secrets.token_urlsafe(24),
         ),
     )
-    person = Person(
+    person = PersonQuestion(
         "Your own number", "digits only, with the country's code", USER_ID_FORM, "digits, without + and spaces"
     )
     address_is_for = "you enter it at Meta, which posts messages there"

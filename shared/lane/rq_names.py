@@ -27,6 +27,7 @@ import zlib
 from datetime import datetime
 from typing import Any
 
+EVERYTHING = "rq:*"  # all names of RQ, as a pattern
 QUEUES = "rq:queues"
 WORKERS = "rq:workers"
 SUSPENDED = "rq:suspended"

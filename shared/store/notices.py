@@ -50,5 +50,9 @@ class Notices:
         destination, [part] = parts_of(
             (mail,), (Reply(text),), turn_id=f"wait_{id}", session_key=session_key, now=now_ms()
         )
-        [rows] = await self._database.write(sql.notice_waiting(id=id, **part))
+        [rows] = await self._database.write(_waiting(id, part))
         return AddedNotice(destination, rows[0]["id"]) if rows else None
+
+
+def _waiting(inbound_id: str, part: PartRow) -> Step:
+    return sql.notice_waiting(id=inbound_id, **part)

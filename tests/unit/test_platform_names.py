@@ -19,7 +19,7 @@ OWN_BESIDE = {"local": {Path("keyturn/cli/chat.py")}}  # the terminal is that pl
 FOREIGN_NAMES = Path("keyturn/importing")
 OTHER_MEANINGS = {
     *(("local", f"workers/agents/{file}.py") for file in ("resolve", "named")),  # AGENT=local, a model on this machine
-    ("local", "shared/targets.py"),  # the target `local`, a file on this machine
+    *(("local", f"shared/{file}.py") for file in ("targets", "settings/schedules")),  # the target `local`, a file here
 }
 
 

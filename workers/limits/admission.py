@@ -7,7 +7,7 @@
 
 A wait below PATIENCE is waited here. Where no limit is set, nothing is asked of Redis: workers hear of a cool-down through a
 channel, and one that was not listening learns of it by a refusal. A worker that dies gives its permits back by not renewing them.
-While Redis is away each worker keeps to a share of the limits (workers/limits/local.py).
+While Redis is away each worker keeps to a share of the limits (workers/limits/own_share.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shared.ids import fresh_id
 from shared.redis_servers import Script, Servers
 from workers.agents.model.admission import Permit, ProviderAccount
 from workers.limits.cooldowns import Cooldowns, hear_cooldowns
-from workers.limits.local import LocalLimits
+from workers.limits.own_share import LocalLimits
 from workers.limits.verdict import AdmissionVerdict, Obstacle
 
 _HERE = Path(__file__).parent
