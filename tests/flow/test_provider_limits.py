@@ -73,7 +73,7 @@ async def test_ag57_after_a_429_of_one_worker_none_of_four_asks_for_the_time_the
         provider.requests = times = Times()
         rig, client = Rig(pipe), pipe.servers.of_key(keys.COOLDOWNS).client
         accepted = [await rig.accept("first", chat="c0")]
-        while not await client.keys("kt:limits:*"):
+        while not await client.keys("kt:limits:*") and len(times.at) < 2:  # on a slow machine it may be over already
             await asyncio.sleep(0.005)
         accepted += [await rig.accept("hello", chat=f"c{n}") for n in range(1, 13)]
         rows = await ended(pipe, [one.id for one in accepted])
