@@ -16,7 +16,6 @@ from redis.backoff import NoBackoff
 
 from shared import keys
 from shared.errors import ConfigurationError, Unavailable
-from shared.redis_tls import NO_TLS, RedisTls
 from shared.together import Together
 from shared.value import value
 
@@ -62,9 +61,8 @@ class _ResetIsAnError:
 class RedisServer:
     """One Redis. Script calls made in the same tick of the event loop travel as one pipeline."""
 
-    def __init__(self, url: str, tls: RedisTls = NO_TLS) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
-        self.tls = tls
         self.client: aioredis.Redis = self.connect()
         self._connection = self.connection()
         self._calls = Together(self._send, CALLS_AT_ONCE)
@@ -81,8 +79,7 @@ class RedisServer:
 
     def _client(self) -> aioredis.Redis:
         limits: dict[str, Any] = {"socket_timeout": CALL_TIMEOUT_SECONDS, "socket_connect_timeout": 2}
-        options = limits | self.tls.options(self.url)
-        client = aioredis.Redis.from_url(self.url, retry=Retry(NoBackoff(), 0), **options)
+        client = aioredis.Redis.from_url(self.url, retry=Retry(NoBackoff(), 0), **limits)
         pool = client.connection_pool
         pool.connection_class = type("Connection", (_ResetIsAnError, pool.connection_class), {})
         return client
@@ -193,8 +190,8 @@ def _translated(error: BaseException) -> BaseException:
 class Servers:
     """All Redis servers. A partition lives on one of them, chosen by rendezvous hashing, so adding one moves few."""
 
-    def __init__(self, urls: Sequence[str], partitions: int, tls: RedisTls = NO_TLS) -> None:
-        self.all = tuple(RedisServer(url, tls) for url in urls)
+    def __init__(self, urls: Sequence[str], partitions: int) -> None:
+        self.all = tuple(RedisServer(url) for url in urls)
         self._of = [max(self.all, key=lambda server: _weight(server.url, p)) for p in range(partitions)]
 
     def of_partition(self, partition: int) -> RedisServer:

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters: what was set aside, and why; run it again or drop it.")
 Id = Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="Number of the dead letter.")]
-NewText = Annotated[
-    str | None, typer.Option("--text", callback=show.maybe_readable, help="Say this instead: only for a message.")
-]
 
 
 @app.command("list")
@@ -58,11 +55,11 @@ def show_(id: Id, json: show.Json = False) -> None:
 
 
 @app.command()
-def replay(id: Id, text: NewText = None, json: show.Json = False) -> None:
+def replay(id: Id, json: show.Json = False) -> None:
     """Try once more: an inbound runs as a new message at the end of its key's line, a reply is sent again."""
-    from shared.operating.dead_letters import edit_and_replay_letter, replay_letter
+    from shared.operating.dead_letters import replay_letter
 
-    replayed = ask(lambda pipe: replay_letter(pipe, id) if text is None else edit_and_replay_letter(pipe, id, text))
+    replayed = ask(lambda pipe: replay_letter(pipe, id))
     if json:
         show.as_json(replayed)
         return

@@ -1,22 +1,14 @@
-"""`keyturn keys`: the keys that are not idle, one key's mailbox; releasing, stopping, pausing and resuming."""
+"""`keyturn keys`: the keys that are not idle, one key's mailbox, and releasing a key."""
 
 from __future__ import annotations
 
-import getpass
-import os
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from keyturn.cli import show
 from keyturn.cli.deployment import ask
 
-if TYPE_CHECKING:
-    from shared.operating.pauses import PausedScope, ResumedScope
-    from shared.pipeline import Pipeline
-
-T = TypeVar("T")
 app = typer.Typer(no_args_is_help=True, help="Keys: which wait, which are being served, and by which worker.")
 Key = Annotated[
     str, typer.Argument(callback=show.readable, help="Session key (agent:…) or destination (to:…) of a delivery.")
@@ -25,8 +17,7 @@ Key = Annotated[
 
 @app.command("list")
 def list_(limit: show.Limit = 100, json: show.Json = False) -> None:
-    """List the keys that are not idle: awake (queued), leased (a worker has it) or delayed (until its next attempt);
-    or paused (until it is resumed)."""
+    """List the keys that are not idle: awake (queued), leased (a worker has it) or delayed (until its next attempt)."""
     from shared.reading.keys import all_keys_at_work
 
     states = ask(lambda pipe: all_keys_at_work(pipe, limit))
@@ -83,70 +74,3 @@ def stop(key: Key, json: show.Json = False) -> None:
     else:
         what = "its turn was stopped" if stopped.was_running else "no turn was running"
         typer.echo(f"{show.plain(key)}: {what}, {stopped.messages} messages get no answer")
-
-
-Scope = Annotated[
-    str,
-    typer.Argument(
-        callback=show.readable,
-        help="all, lane:turns, lane:deliveries, lane:control, platform:NAME, a chat (to:…) or a conversation (agent:…).",
-    ),
-]
-
-
-@app.command()
-def pause(scope: Scope, json: show.Json = False) -> None:
-    """Hold back a conversation, a chat, a platform, a lane or everything. Messages are accepted and wait, in order.
-
-    A turn or a send that runs now is not cut short; no other begins. Control messages such as /stop are held back by
-    lane:control alone.
-    """
-    from shared.operating.pauses import pause as begin
-
-    paused: PausedScope = ask(lambda pipe: _audited(pipe, "pause", scope, lambda who: begin(pipe, scope, by=who)))
-    if json:
-        show.as_json(paused)
-    else:
-        typer.echo(f"{show.plain(paused.scope)} is paused. {show.plain(paused.note) if paused.note else ''}".strip())
-
-
-@app.command()
-def resume(scope: Scope, json: show.Json = False) -> None:
-    """Let something go on that was paused, and wake what waits behind it. Narrower pauses stay."""
-    from shared.operating.pauses import resume as end
-
-    resumed: ResumedScope = ask(lambda pipe: _audited(pipe, "resume", scope, lambda _: end(pipe, scope)))
-    if json:
-        show.as_json(resumed)
-        return
-    note = f" {show.plain(resumed.note)}" if resumed.note else ""
-    typer.echo(f"{show.plain(resumed.scope)} goes on: {resumed.woken} keys woken.{note}")
-
-
-@app.command()
-def pauses(json: show.Json = False) -> None:
-    """List what is paused: by whom, since when, and what waits behind it."""
-    from shared.reading.pauses import pauses_now
-
-    found = ask(pauses_now)
-    if json:
-        show.as_json(found)
-        return
-    rows = [(one.scope, one.who, one.since, one.waiting) for one in found]
-    show.table(("scope", "by", "since", "waiting behind it"), rows, empty="nothing is paused")
-
-
-async def _audited(pipe: Pipeline, action: str, scope: str, work: Callable[[str], Awaitable[T]]) -> T:
-    """Do it with a row in the audit log, in the name of whoever runs this command."""
-    from shared.operating.audit import Action, Operator, audited
-
-    who = _user()
-    return await audited(pipe.store, Operator(who, "cli"), Action(action, scope), lambda: work(who))
-
-
-def _user() -> str:
-    """Who runs this command, by the operating system."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
-        return f"user {os.getuid()}"

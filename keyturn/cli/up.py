@@ -53,7 +53,7 @@ class Up:
     """All processes of `keyturn up`. A child that ends is started again; Ctrl-C drains all, a second one stops them now."""
 
     def __init__(self, settings: Settings, host: str, port: int) -> None:
-        self._settings = settings.model_copy(update={"log_dir": settings.log_directory})
+        self._settings = settings
         self._host = host
         self._port = port
         self._dashboard_port = 0
@@ -228,8 +228,7 @@ def _answers(urls: Sequence[str], settings: Settings, workers: Sequence[int]) ->
             return False
         reported: set[bytes] = set()
         for redis_url in settings.redis_urls():
-            tls = settings.redis_tls.connecting().options(redis_url)
-            with redis.Redis.from_url(redis_url, socket_timeout=2, **tls) as client:
+            with redis.Redis.from_url(redis_url, socket_timeout=2) as client:
                 found: Any = client.smembers(WORKERS)
                 reported |= found
     except (OSError, http.client.HTTPException, redis.RedisError):
@@ -269,7 +268,5 @@ def _environment(settings: Settings) -> dict[str, str]:
         f"{PREFIX}REDIS_URL": settings.redis_url.get_secret_value(),
         f"{PREFIX}DATABASE_URL": settings.database,
         f"{PREFIX}AGENT": settings.agent,
-        f"{PREFIX}METRICS__PORT": "0",  # the receiver gives the numbers of all children
-        f"{PREFIX}LOG_DIR": str(settings.log_directory.resolve()),
         "PROMETHEUS_MULTIPROC_DIR": str(samples.resolve()),
     }

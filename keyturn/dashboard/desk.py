@@ -28,7 +28,6 @@ ROOMS = (
     ("/dead", "Dead letters"),
     ("/deliveries", "Deliveries"),
     ("/sessions", "Sessions"),
-    ("/pauses", "Pauses"),
     ("/queues", "Queues"),
     ("/workers", "Workers"),
     ("/usage", "Usage"),
@@ -55,12 +54,11 @@ class Desk:
         notes = tuple(self.notes.pop(visit.login.secret, ()))
         common = {
             "login": visit.login,
-            "may": rights(visit.login),
+            "may": {role.value: visit.login.role.may(role) for role in Role},
             "rooms": ROOMS,
             "room": "/" + visit.request.url.path.split("/")[1],
             "here": visit.here,
             "notes": notes,
-            "paused": self.watch.pauses,
         }
         return HTMLResponse(render(template, {**common, **values}), status)
 
@@ -71,17 +69,8 @@ class Desk:
 
     async def act(self, visit: Visit, action: str, target: str, work: Callable[[], Awaitable[T]]) -> T:
         """Do something in the name of whoever asks, with a row in the audit log."""
-        return await audited(self.pipe.store, self.operator(visit), Action(action, target), work)
-
-    @staticmethod
-    def operator(visit: Visit) -> Operator:
-        """Who asks, as the audit log names them."""
-        return Operator(visit.login.name, visit.login.role.value)
-
-
-def rights(login: Login) -> dict[str, bool]:
-    """For each role, whether what it may do is offered to whoever is logged in."""
-    return {role.value: login.role.may(role) for role in Role}
+        operator = Operator(visit.login.name, visit.login.role.value)
+        return await audited(self.pipe.store, operator, Action(action, target), work)
 
 
 @value

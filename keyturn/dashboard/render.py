@@ -67,10 +67,7 @@ def duration(seconds: float) -> str:
 
 def ago(at: datetime | None) -> str:
     """How long ago something was."""
-    if at is None:
-        return "–"
-    seconds = max(0, int((datetime.now(UTC) - at).total_seconds()))
-    return f"{seconds} s" if seconds < 10 else duration(seconds)
+    return duration(max(0.0, (datetime.now(UTC) - at).total_seconds())) if at is not None else "–"
 
 
 def number(count: float) -> str:

@@ -1,7 +1,6 @@
 """Keeps the leases of one process: one task renews all of them, so a turn costs no timer of its own.
 
-A renewal also brings what the key's state says meanwhile: that another worker has the key, that the user said /stop, or that mail
-waits behind the running turn.
+A renewal also brings what the key's state says meanwhile: that another worker has the key, or that the user said /stop.
 """
 
 from __future__ import annotations
@@ -64,11 +63,10 @@ class Renewal:
         leases = [lease for lease in leases if lease.token in self._held]  # some may have ended since they were listed
         names = [keys.due(self._lane_name)]
         for lease in leases:
-            names += [keys.state(self._lane_name, lease.key), lease.wake.job_key, keys.mail(self._lane_name, lease.key)]
+            names += [keys.state(self._lane_name, lease.key), lease.wake.job_key]
         args = [self._lease_ms, *(item for lease in leases for item in (lease.token, lease.key))]
         reach("renew.before")
-        answer = await server.call(RENEW, names, args)
-        for lease, renewed, mail in zip(leases, answer[::2], answer[1::2], strict=True):
+        for lease, renewed in zip(leases, await server.call(RENEW, names, args), strict=True):
             if lease.token not in self._held:
                 continue
             if not renewed:
@@ -76,5 +74,3 @@ class Renewal:
                 lease.lose()
             elif renewed > 1:
                 lease.drop_until(renewed)
-            if mail > 1 and lease.on_held_up is not None:
-                lease.on_held_up()

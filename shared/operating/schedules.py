@@ -132,7 +132,7 @@ async def resume_schedule(store: Store, id: str, by: Maker = OPERATOR) -> ShownS
     schedule, now = await _find(store, id, by), now_ms()
     if (due_at := schedule.rule.next_after(now)) is None:
         raise CannotDo("no time of this schedule is left")
-    if not await store.schedules.resume(id, due_at, now):
+    if not await store.schedules.resume(id, due_at):
         raise CannotDo("only a paused schedule can be resumed")
     return shown(await _find(store, id, by), now)
 

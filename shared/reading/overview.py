@@ -39,14 +39,13 @@ class BoundedCount:
 
 @value
 class LaneNow:
-    """A lane now. `ready` keys wait for a worker, `delayed` ones for their next attempt, `paused` ones for an operator."""
+    """A lane now. `ready` keys wait for a worker, `delayed` ones for their next attempt."""
 
     lane: str
     ready: int
     ready_since: datetime | None
     running: int
     delayed: int
-    paused: int = 0
 
 
 @value
@@ -71,7 +70,6 @@ class Overview:
     redis_away: int
     overdue: int  # keys that a housekeeper should have looked at
     stored: StoredNow | None
-    queues: tuple[QueueState, ...] = ()
 
     def lane(self, name: str) -> LaneNow:
         return next((lane for lane in self.lanes if lane.lane == name), LaneNow(name, 0, None, 0, 0))
@@ -79,8 +77,8 @@ class Overview:
 
 async def overview(pipe: Pipeline) -> Overview:
     """A look at all stores at once. A store that does not answer within ANSWER_SECONDS is left out, and named."""
-    looks = [in_time(_server(pipe, server)) for server in pipe.servers.all]
-    *servers, stored = await asyncio.gather(*looks, in_time(stored_now(pipe)))
+    looks = [_in_time(_server(pipe, server)) for server in pipe.servers.all]
+    *servers, stored = await asyncio.gather(*looks, _in_time(_stored(pipe)))
     there = [found for found in servers if isinstance(found, _ServerNow)]
     return Overview(
         at=moment(now_ms()),
@@ -89,21 +87,18 @@ async def overview(pipe: Pipeline) -> Overview:
         redis_away=len(servers) - len(there),
         overdue=sum(found.overdue for found in there),
         stored=stored if isinstance(stored, StoredNow) else None,
-        queues=tuple(queue for found in there for queue in found.queues),
     )
 
 
 @value
 class _ServerNow:
     queues: tuple[QueueState, ...]
-    awake: dict[str, int]  # keys that are not idle and not paused, by lane
-    paused: dict[str, int]
+    awake: dict[str, int]  # keys that are not idle, by lane
     workers: tuple[WorkerState, ...]
     overdue: int
 
 
-async def in_time(look: Awaitable[T]) -> T | None:
-    """What a look finds; None where its store does not answer within ANSWER_SECONDS."""
+async def _in_time(look: Awaitable[T]) -> T | None:
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             return await look
@@ -119,11 +114,9 @@ async def _server(pipe: Pipeline, server: RedisServer) -> _ServerNow:
     for lane in pipe.lanes:
         pipeline.zcard(keys.due(lane.name))
         pipeline.zcount(keys.due(lane.name), "-inf", latest)
-        pipeline.zcard(keys.parked(lane.name))
     counts = await server.asked(pipeline.execute())
-    awake = {lane.name: count for lane, count in zip(pipe.lanes, counts[::3], strict=True)}
-    paused = {lane.name: count for lane, count in zip(pipe.lanes, counts[2::3], strict=True)}
-    return _ServerNow(tuple(queues), awake, paused, tuple(await workers_of(server)), sum(counts[1::3]))
+    awake = {lane.name: count for lane, count in zip(pipe.lanes, counts[::2], strict=True)}
+    return _ServerNow(tuple(queues), awake, tuple(await workers_of(server)), sum(counts[1::2]))
 
 
 def _lane(name: str, servers: list[_ServerNow]) -> LaneNow:
@@ -131,12 +124,10 @@ def _lane(name: str, servers: list[_ServerNow]) -> LaneNow:
     ready, running = sum(queue.waiting for queue in queues), sum(queue.running for queue in queues)
     awake = sum(found.awake[name] for found in servers)
     since = min((queue.oldest for queue in queues if queue.oldest is not None), default=None)
-    paused = sum(found.paused[name] for found in servers)
-    return LaneNow(name, ready, since, running, max(0, awake - ready - running), paused)
+    return LaneNow(name, ready, since, running, max(0, awake - ready - running))
 
 
-async def stored_now(pipe: Pipeline) -> StoredNow:
-    """What the database says waits, counted up to BOUND."""
+async def _stored(pipe: Pipeline) -> StoredNow:
     row = await pipe.store.overview.counts(BOUND + 1)
     messages, replies = (
         BoundedCount(row[f"{what}_waiting"], moment(oldest) if (oldest := row[f"{what}_oldest"]) is not None else None)

@@ -13,7 +13,6 @@ from shared.errors import CannotDo, NotFound
 from shared.store import Store
 from shared.store.database import Row
 from shared.store.search import Hit
-from shared.synthetic import is_synthetic
 from shared.value import value
 
 NEWEST_MS = 2**62
@@ -90,13 +89,12 @@ class Scope:
 async def sessions(store: Store, limit: int, active_since: int = 0) -> list[ListedSession]:
     """Sessions active at or after a time (wall clock, ms), the last active first."""
     rows = await store.sessions.listed(limit, active_since)
-    return [ListedSession(*_stored(row), row["preview"]) for row in rows if not is_synthetic(row["session_key"])]
+    return [ListedSession(*_stored(row), row["preview"]) for row in rows]
 
 
 async def session_page(store: Store, limit: int, before: int = NEWEST_MS) -> list[StoredSession]:
     """Sessions that were last active before a time (wall clock, ms), the last active first, without any text."""
-    rows = await store.overview.sessions(before, limit)
-    return [session_from(row) for row in rows if not is_synthetic(row["session_key"])]
+    return [session_from(row) for row in await store.overview.sessions(before, limit)]
 
 
 async def session(store: Store, key_or_id: str) -> StoredSession:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 
 from shared.lane.rq_names import WORKER_PREFIX, WORKERS, WorkerField
@@ -11,16 +10,6 @@ from shared.value import value
 
 SILENT_SECONDS = 30.0  # workers report every second
 MOST = 1000  # workers of one server that are looked at
-_SLOTS = re.compile(r"\b(turns|deliveries|control):([0-9]{1,7})/([0-9]{1,7})\b")
-
-
-@value
-class LaneSlots:
-    """How much of a lane one worker process runs, and may run at once."""
-
-    lane: str
-    used: int
-    slots: int
 
 
 @value
@@ -35,7 +24,6 @@ class WorkerState:
     queues: tuple[str, ...]
     born: datetime | None
     silent_seconds: float
-    lanes: tuple[LaneSlots, ...] = ()  # the lanes that it serves; a process reports the same to each Redis server
 
     @property
     def alive(self) -> bool:
@@ -72,12 +60,7 @@ def _worker(name: bytes, fields: dict[bytes, bytes], now: datetime) -> WorkerSta
         queues=tuple(sorted(text(WorkerField.QUEUES).split(","))),
         born=_time(text(WorkerField.BIRTH)),
         silent_seconds=max(0.0, (now - beat).total_seconds()) if beat is not None else float("inf"),
-        lanes=tuple(map(_slots, _SLOTS.findall(text(WorkerField.SLOTS)))),
     )
-
-
-def _slots(found: tuple[str, str, str]) -> LaneSlots:
-    return LaneSlots(found[0], int(found[1]), int(found[2]))
 
 
 def _count(text: str) -> int:

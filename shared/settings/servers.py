@@ -5,34 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr
 
 from shared.errors import ConfigurationError
-from shared.redis_tls import RedisTls
-from shared.settings.section import Block, Section
-
-
-class RedisTlsSettings(Block):
-    """TLS to Redis, for `rediss://` in REDIS_URL. Without any of these, certificates of public authorities are believed."""
-
-    ca_file: Path | None = None
-    """The certificate of your own authority, in PEM form. Only servers that it signed are then believed."""
-    cert_file: Path | None = None
-    """Our certificate, for a server that asks for one (Valkey's `tls-auth-clients yes`)."""
-    key_file: Path | None = None
-    """The key of CERT_FILE, without a password."""
-    check_hostname: bool = True
-    """Whether the server's certificate must name the host in REDIS_URL. False: any certificate of the authority will do."""
-
-    @model_validator(mode="after")
-    def _a_certificate_has_its_key(self) -> RedisTlsSettings:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("REDIS_TLS__CERT_FILE and REDIS_TLS__KEY_FILE need each other")
-        return self
-
-    def connecting(self) -> RedisTls:
-        """How connections are made."""
-        return RedisTls(self.ca_file, self.cert_file, self.key_file, self.check_hostname)
+from shared.settings.section import Section
 
 
 class ServerSettings(Section):
@@ -43,8 +19,6 @@ class ServerSettings(Section):
     redis_url: SecretStr | None = None
     """One Redis or Valkey URL, or several separated by commas; keys are spread over them. Unset: `keyturn up` starts a
     Valkey of its own under DATA_DIR."""
-    redis_tls: RedisTlsSettings = RedisTlsSettings()
-    """TLS to Redis, for `rediss://` in REDIS_URL."""
     database_url: SecretStr | None = None
     """`sqlite:///path` for one machine, `postgresql://…` for several. Unset: SQLite under DATA_DIR."""
     data_dir: Path = Path(".keyturn")

@@ -25,8 +25,6 @@ from shared.store.journal import first_session_id
 from shared.targets import Target
 from shared.value import value
 
-KEPT_SLOTS = 20  # of each schedule, however old they are
-
 
 class ScheduleRow(TypedDict):
     """A schedule that is added; `most`: how many its owner may have."""
@@ -78,9 +76,7 @@ class SchedulesSql(Protocol):
     def last_fires(self, *, schedule_id: str, limit: int) -> Step: ...
     def last_ended(self, *, schedule_id: str, limit: int) -> Step: ...
     def pause_schedule(self, *, id: str, reason: str | None) -> Step: ...
-    def resume_schedule(self, *, id: str, due_at: int, now: int) -> Step: ...
-    def prune_fires(self, *, before: int, others: int, limit: int) -> Step: ...
-    def schedules_ended(self, *, before: int, limit: int) -> Step: ...
+    def resume_schedule(self, *, id: str, due_at: int) -> Step: ...
     def remove_schedule(self, *, id: str) -> Step: ...
     def remove_fires(self, *, id: str) -> Step: ...
 
@@ -196,7 +192,7 @@ class Schedules:
         return rows
 
     async def last_ended(self, id: str, limit: int) -> list[str]:
-        """The states of the newest turns of a schedule since it was resumed, the newest first."""
+        """The states of the newest turns of a schedule, the newest first."""
         [rows] = await self._database.read(sql.last_ended(schedule_id=id, limit=limit))
         return [row["state"] for row in rows]
 
@@ -205,19 +201,10 @@ class Schedules:
         [rows] = await self._database.write(sql.pause_schedule(id=id, reason=reason))
         return bool(rows)
 
-    async def resume(self, id: str, due_at: int, now: int) -> bool:
-        """Turns that failed before `now` count no more. False: it is not paused."""
-        [rows] = await self._database.write(sql.resume_schedule(id=id, due_at=due_at, now=now))
+    async def resume(self, id: str, due_at: int) -> bool:
+        """False: it is not paused."""
+        [rows] = await self._database.write(sql.resume_schedule(id=id, due_at=due_at))
         return bool(rows)
-
-    async def prune(self, before: int, limit: int) -> int:
-        """Forget some slots from before that time, except the newest of each schedule, and some schedules whose last slot was
-        before it. Gives how many rows at the most were of one kind."""
-        [fires] = await self._database.write(sql.prune_fires(before=before, others=KEPT_SLOTS - 1, limit=limit))
-        [ended] = await self._database.read(sql.schedules_ended(before=before, limit=limit))
-        for row in ended:
-            await self.remove(row["id"])
-        return max(len(fires), len(ended))
 
     async def remove(self, id: str) -> bool:
         """False: it is not there."""

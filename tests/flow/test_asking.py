@@ -122,21 +122,6 @@ async def test_ag3_somebody_else_in_the_group_cannot_approve_unless_admins_may_a
             assert await said("/approve", "ann") == "enjoy" and world.charged == ["tea"]
 
 
-async def test_ag3_an_admin_who_approves_lends_the_run_no_rights_and_is_not_asked_next(
-    make_settings: Callable[..., Settings], world: World
-) -> None:
-    settings = make_settings(group_sessions_per_user=False, admin_users=("webhook:boss",), admins_may_approve=True)
-    run = ((("charge", "tea"),), (("order", "cake"), ("charge", "cake")))
-    async with open_pipeline(settings) as pipe, open_provider(answer=by_rows(run)) as provider:
-        rig = Rig(pipe, careful(provider))
-        for text, user in (("tea please", "ann"), ("/approve", "boss")):
-            inbound = an_inbound(text, chat="g1", chat_type="group")
-            await accept(pipe, replace(inbound, source=replace(inbound.source, user=user)))
-            await rig.run_turns("agent:main:webhook:group:g1")
-        [second] = await pipe.store.asks.open("agent:main:webhook:group:g1")
-    assert world.charged == ["tea"] and world.ordered_for == ["ann"] and second.source.user == "ann"
-
-
 async def test_ag4_ag10_two_calls_wait_for_both_answers_and_what_had_finished_beside_them_is_not_repeated(
     rig: Rig, world: World
 ) -> None:
@@ -236,8 +221,8 @@ async def test_ag7_mail_that_says_a_question_has_expired_ends_none_before_its_ti
         rig.agent = careful(provider)
         await say(rig, "tea please")
         [row] = await ask(rig.pipe.store, "SELECT id FROM asks")
-        rig.agent = GeneratorAgent(_plain)
-        assert await say(rig, "too early", event_id=f"question-expired:{row['id']}:0") == "fine"  # as any other message
+        await rig.accept("too early", event_id=f"question-expired:{row['id']}")
+        await rig.run_turns()
     assert await questions(rig) == ["open"]
 
 

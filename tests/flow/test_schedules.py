@@ -30,14 +30,13 @@ from shared.operating.schedules import (
     resume_schedule,
     run_schedule,
 )
-from shared.output_file import save_output
 from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.telegram import TelegramSettings
 from shared.reading.schedules import listed_schedules, one_schedule
 from shared.schedules.rule import Cron, Every, Rule
 from shared.schedules.schedule import Missed, Overlap, Schedule
 from shared.settings import ScheduleSettings, Settings
-from shared.store.schedules import KEPT_SLOTS, Schedules
+from shared.store.schedules import Schedules
 from shared.targets import parse_targets
 from tests.store.books import ask, write
 from tests.support.outage import start_process
@@ -45,9 +44,7 @@ from tests.support.pipe import Rig
 from tests.support.telegram import TOKEN, FakeTelegram, open_telegram
 from tests.support.working import working
 from workers.agents.functions import FunctionAgent
-from workers.upkeep import old_slots
 from workers.upkeep import schedules as duty
-from workers.upkeep.old_slots import OldSlots
 from workers.upkeep.schedules import DueSchedules
 
 ANN = 11
@@ -411,51 +408,6 @@ async def test_a_schedule_of_somebody_who_may_no_longer_talk_does_not_run(
         await keep(pipe, a_schedule(owner=BY_ANN.owner, origin=ANN_SPEAKS, targets=parse_targets(["origin"])))
         await look(pipe, Clock(), NOON + MINUTE)
         assert await slots(pipe) == [(1, "skipped", "its owner may no longer talk to the bot")]
-
-
-async def test_a_schedule_that_was_paused_for_failures_runs_again_when_it_is_resumed(
-    make_settings: MakeSettings,
-) -> None:
-    async with open_pipeline(make_settings(schedule=ScheduleSettings(failures=2, catch_up_seconds=0))) as pipe:
-        clock = Clock()
-        await keep(pipe, a_schedule(overlap=Overlap.QUEUE))
-        for minute in (1, 2, 3):
-            await look(pipe, clock, NOON + minute * MINUTE)
-            await write(pipe.store, "UPDATE inbox SET state = 'dead'")
-        paused = await pipe.store.schedules.find("sch_1")
-        assert paused is not None and paused.reason == "failed 2 times in a row"
-        assert await pipe.store.schedules.resume("sch_1", NOON + 4 * MINUTE, NOON + 3 * MINUTE)
-        for minute in (4, 5):
-            await look(pipe, clock, NOON + minute * MINUTE)
-        assert [state for _, state, _ in await slots(pipe)] == ["fired"] * 4
-
-
-async def test_old_slots_ended_schedules_and_old_files_are_removed_some_at_a_time(
-    make_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(old_slots, "AT_ONCE", 3)
-    async with open_pipeline(make_settings(schedule=ScheduleSettings(kept_days=30))) as pipe:
-        store, now = pipe.store.schedules, now_ms()
-        await keep(pipe, a_schedule(), a_schedule("sch_2"), a_schedule("sch_3"))
-        for n in range(KEPT_SLOTS + 4):
-            schedule = await store.find("sch_1")
-            assert schedule is not None
-            await store.run_now(schedule, now + n)
-        gone, young = await store.find("sch_2"), await store.find("sch_3")
-        assert gone is not None and young is not None
-        await store.claim(gone, (), None, now)
-        await store.claim(young, (), None, now)
-        await write(pipe.store, "UPDATE schedule_fires SET created_at = :at", at=now - 31 * DAY)
-        await write(pipe.store, "UPDATE schedules SET look_at = :at WHERE id = 'sch_2'", at=now - 31 * DAY)
-        written = [await save_output(tmp_path, "sch_2", now + n, str(n), {}, "text") for n in range(4)]
-        for path in written[1:]:
-            os.utime(path, (now / 1000 - 31 * 86_400,) * 2)
-        looks = [await OldSlots(pipe).look() for _ in range(3)]
-        assert looks == [1.0, old_slots.EVERY_SECONDS, old_slots.EVERY_SECONDS]
-        kept = await store.last_fires("sch_1", 100)
-        assert [row["slot"] for row in kept] == [now + n for n in reversed(range(4, KEPT_SLOTS + 4))]
-        assert await store.find("sch_2") is None and await store.find("sch_3") is not None
-        assert [path.exists() for path in written] == [True, False, False, False]
 
 
 # -- the turn and its answer

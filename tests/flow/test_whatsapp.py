@@ -424,8 +424,6 @@ async def test_a_reply_that_whatsapp_took_and_could_not_deliver_becomes_a_dead_l
     assert (letter["kind"], letter["reason"]) == ("reply", "undelivered") and "24 hours" in letter["detail"]
     [row] = await ask(hook.door.pipe.store, "SELECT id FROM outbox")
     assert letter["ref"] == str(row["id"])
-    [closed] = await hook.door.pipe.store.closed_chats.page(after="", limit=10)
-    assert closed.destination == f"to:whatsapp:{ANN}" and "24 hours" in closed.reason  # until the person writes
     assert len([line for line in hook.door.lines_at("error") if line["event"] == "reply not delivered"]) == 3
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from keyturn.dashboard.chart import chart
 from keyturn.dashboard.render import duration
+from keyturn.dashboard.verdict import Mood, verdict
 from shared.errors import CannotDo
 from shared.reading.conversation_query import ConversationQuery, parse_query
 from shared.reading.keys import KeyPhase, KeyState
 from shared.reading.overview import BOUND, BoundedCount, LaneNow, Overview, StoredNow
-from shared.reading.verdict import Mood, verdict
 from shared.reading.waiting_reason import waiting_reason
 from shared.reading.workers import WorkerState
 from shared.store.usage import SpentInAll

@@ -7,7 +7,6 @@ fills its mailbox.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
@@ -21,8 +20,6 @@ from shared.failpoints import reach
 from shared.messages import State
 from shared.permission import may_still_talk
 from shared.pipeline import Pipeline
-from shared.schedules.heartbeat import ID as HEARTBEAT
-from shared.schedules.heartbeat import NOTHING_OPEN, heartbeat_text
 from shared.schedules.schedule import Overlap, Schedule
 from shared.schedules.slots import Judged, ScheduleSlot, SlotState, is_late, judge
 from shared.store.schedules import Fired
@@ -72,7 +69,6 @@ class DueSchedules:
                 return
             if await self._fails_always(schedule):
                 return
-            schedule = await self._with_text(schedule)
             judged = await self._judged(schedule, now)
             reach("schedule.before_claim")
             fired = await self._store.claim(schedule, judged.slots, judged.next_at, now)
@@ -96,16 +92,7 @@ class DueSchedules:
             return judged
         return replace(judged, slots=(*judged.slots[:-1], ScheduleSlot(last.at_ms, SlotState.SKIPPED, reason)))
 
-    async def _with_text(self, schedule: Schedule) -> Schedule:
-        """The schedule with what its agent is to be asked now: of the heartbeat, that is in a file."""
-        if schedule.id != HEARTBEAT:
-            return schedule
-        file = self._pipe.settings.schedule.heartbeat.file
-        return replace(schedule, text=await asyncio.to_thread(heartbeat_text, file))
-
     async def _hindrance(self, schedule: Schedule, slot: int) -> str | None:
-        if not schedule.text:
-            return NOTHING_OPEN
         if schedule.origin is not None and not await may_still_talk(self._pipe, schedule.origin):
             return "its owner may no longer talk to the bot"
         if schedule.overlap is Overlap.ALL:

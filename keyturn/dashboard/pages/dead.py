@@ -8,7 +8,7 @@ from keyturn.dashboard.desk import ROWS, Desk, Visit
 from keyturn.dashboard.render import link
 from shared.errors import CannotDo
 from shared.operating.dead_bulk import LetterAction, LetterFilter, deal_with_letters, matching_letters
-from shared.operating.dead_letters import drop_letter, edit_and_replay_letter, replay_letter
+from shared.operating.dead_letters import drop_letter, replay_letter
 from shared.reading.dead_letters import NEWEST, LetterState, dead_letter, dead_letter_page
 
 LARGEST = 2**63 - 1
@@ -53,16 +53,6 @@ async def deal_with_one(desk: Desk, visit: Visit) -> Response:
     return desk.done(visit, f"Dead letter {id} runs again. {replayed.note}".strip(), back)
 
 
-async def edit_and_replay(desk: Desk, visit: Visit) -> Response:
-    """A new message with the edited text, at the end of its conversation's line."""
-    id, text = _id(visit.form.one("id")), visit.form.one("text")
-    done = await desk.act(
-        visit, "edit and replay dead letter", str(id), lambda: edit_and_replay_letter(desk.pipe, id, text)
-    )
-    back = link("/messages", id=done.message)
-    return desk.done(visit, f"The edited message runs as a new one at the end of its line. {done.note}".strip(), back)
-
-
 async def plan_bulk(desk: Desk, visit: Visit) -> Response:
     """The dry run: what matches, and what would become of it. Changes nothing."""
     action, wanted = _action(visit.form.one("action")), _filter(visit)
@@ -71,13 +61,12 @@ async def plan_bulk(desk: Desk, visit: Visit) -> Response:
 
 
 async def run_bulk(desk: Desk, visit: Visit) -> Response:
-    """What the dry run showed: exactly those letters, whatever has come since. Each has a row of its own in the audit log."""
+    """What the dry run showed: exactly those letters, whatever has come since."""
     action, wanted = _action(visit.form.one("action")), _filter(visit)
     ids = tuple(_id(text) for text in visit.form.one("ids").split(",") if text)
     target = f"{len(ids)} letters: {_words(wanted)}"
-    operator = desk.operator(visit)
     result = await desk.act(
-        visit, f"{action.value} dead letters", target, lambda: deal_with_letters(desk.pipe, action, ids, operator)
+        visit, f"{action.value} dead letters", target, lambda: deal_with_letters(desk.pipe, action, ids)
     )
     did = "replayed" if action is LetterAction.REPLAY else "dropped"
     failed = "; ".join(f"{count} not: {reason}" for reason, count in result.failed)

@@ -1,1 +1,0 @@
-"""What all workers share when they send: how much may leave now."""

@@ -1,1 +1,0 @@
-"""Background work: turns in conversations of their own, whose results come back as mail to the conversation that asked."""

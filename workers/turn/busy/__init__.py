@@ -1,1 +1,0 @@
-"""What becomes of mail that comes while its key runs a turn."""
