@@ -1,8 +1,8 @@
 -- Look at a key whose time has come: wake it if its lease or its delay has ended, or if its wake is lost. A key that lost
 -- its worker or its wake goes to the front of the queue: it has waited there once. One whose message lost a second worker
 -- goes to the end: where leases end because the machine is slow, keys that come back would keep all others waiting.
--- A queued wake is trusted, but not for ever: it may be in a queue that nobody serves. At the fourth look a second wake is made, then at the 8th, 16th, 32nd and
--- every 64th, so that a long queue does not grow by looking at it. A second wake does no harm.
+-- A queued wake is trusted, but not for ever: it may be in a queue that nobody serves. At the fourth look a second wake is
+-- made, then at the 8th, 16th, 32nd and every 64th, so that a long queue does not grow by looking at it. A second wake does no harm.
 -- KEYS[1] mail  KEYS[2] state  KEYS[3] due  KEYS[4..6] as rq_enqueue
 -- ARGV[1] key  ARGV[2] recheck_wake_after_ms  ARGV[3] job prefix  ARGV[4..9] as rq_enqueue
 -- Derived: the key's last job, whose id the state holds.
