@@ -76,7 +76,10 @@ def _settings(kind: type[BaseModel], place: _Place) -> Iterator[str]:
         yield "\n".join(("| setting | value | default | meaning |", "|---|---|---|---|", *rows, ""))
     for name, field in fields:
         inner = next((one for one in (field.annotation, *get_args(field.annotation)) if _is_block(one)), None)
-        if inner is None or issubclass(kind, inner) or (place.table and inner is field.annotation):
+        is_shown_elsewhere = (
+            place.table.endswith("<name>") and inner is field.annotation
+        )  # a named agent has blocks as LLM
+        if inner is None or issubclass(kind, inner) or is_shown_elsewhere:
             continue  # a rule by name has the settings of the block that it stands in
         if get_origin(field.annotation) is tuple:
             yield from _block(inner, _Place("", f"[{name}]"), f"Rules of `{name.upper()}`")

@@ -51,6 +51,7 @@ class Undelivered:
         None  # the outbox row that it was, where the platform says; None: perhaps another program sent it
     )
     key_digest: str = ""  # of that part's idempotency key; empty: an older version sent it
+    closes_chat: bool = False  # nothing else would be brought there either
 
 
 Heard = Inbound | Ignored | Moved | Undelivered

@@ -32,8 +32,10 @@ from shared.leader import Leader
 from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms import LISTENING
 from shared.platforms.settings import PlatformSettings
+from shared.probe import open_probe
 from shared.settings import Settings
 from shared.store.database.schema import require_schema
+from shared.tracing import open_tracing
 
 CONFLICT_PAUSE = 30.0
 REFUSED_PAUSE = 60.0
@@ -249,10 +251,10 @@ async def _listen(config: Settings, platform: str) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
-    async with open_pipeline(config) as pipe:
+    async with open_probe(config), open_pipeline(config) as pipe:
         await require_schema(pipe.store.database)
         producer = RunningProducer(pipe, f"listen {platform}", lambda _: over.set())
-        async with producer.listening(stop):
+        async with open_tracing(pipe, f"listen {platform}"), producer.listening(stop):
             log.get().info("started", platform=platform)
             while not stopping.is_set():
                 over.clear()

@@ -22,7 +22,7 @@ import redis
 from shared import keys, log
 from shared.control import is_control_message
 from shared.errors import Unavailable
-from shared.messages import Inbound
+from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
 from shared.platforms.settings import SenderQuota
 from shared.redis_servers import RedisServer, Script
@@ -33,6 +33,7 @@ WINDOW = timedelta(minutes=1)
 GRACE = timedelta(seconds=10)  # between being counted and being in the mailbox
 NO_KEYS = timedelta(days=36_500)  # as a grace: no key is old enough to be looked at
 FLIGHT_TTL = timedelta(days=1)  # of the keys of somebody who does not come again
+OF_SENDS = frozenset({"platform_messages_per_minute", "sender_messages_per_minute"})  # what counts texts to be said
 MOST_LOCAL = 10_000  # names that a process counts for while Redis is away
 TRIES = 3
 
@@ -73,14 +74,22 @@ class Quotas:
         """Count the message, or say which quota is used up; then it is not counted. Safe to repeat. Never raises
         Unavailable."""
         limits = list(self._limits(inbound, sender)) if self.any else []
+        told = keys.quota("told", _whose(inbound.source.platform, inbound.source.account, inbound.source.chat))
+        return await self._check(inbound.id, key, told, limits)
+
+    async def check_send(self, id: str, sender: str) -> OverQuota | None:
+        """The same for a text that a sender wants said somewhere: it counts as one of their messages."""
+        limits = [limit for limit in self._limits(_a_send(id, self._platform), sender) if limit.setting in OF_SENDS]
+        return await self._check(id, "", keys.quota("told", _whose(self._platform, sender)), limits)
+
+    async def _check(self, message: str, key: str, told: str, limits: Sequence[_Limit]) -> OverQuota | None:
         if not limits:
             return None
-        told = keys.quota("told", _whose(inbound.source.platform, inbound.source.account, inbound.source.chat))
         try:
-            return await self._count(inbound.id, key, told, limits)
+            return await self._count(message, key, told, limits)
         except (Unavailable, redis.ResponseError) as error:
             log.get().warning("quotas are counted by each process for itself", error=str(error))
-            return self._locally.check(inbound.id, told, [limit for limit in limits if not limit.in_flight])
+            return self._locally.check(message, told, [limit for limit in limits if not limit.in_flight])
 
     async def _count(self, message: str, key: str, told: str, limits: Sequence[_Limit]) -> OverQuota | None:
         server = self._pipe.servers.of_key(keys.quota("of", self._platform))
@@ -163,6 +172,10 @@ class LocalCounts:
             window = (now + WINDOW.total_seconds(), set())
             _keep(self._seen, name, window)
         return window
+
+
+def _a_send(id: str, platform: str) -> Inbound:
+    return Inbound(id, id, Source(platform, ""), "")
 
 
 def _keep(kept: dict[str, Any], name: str, value: Any) -> None:

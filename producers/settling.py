@@ -28,8 +28,10 @@ from shared.pipeline import Pipeline
 from shared.platforms import PLATFORMS
 from shared.platforms.settings import ChatSettings
 from shared.routing import key_for
+from shared.stages import stage
 from shared.store.dead import FULL, Told
 from shared.store.following import follow_chat
+from shared.store.outbox import SentPart
 from shared.store.quota import REASON as QUOTA
 from shared.value import value
 
@@ -159,6 +161,10 @@ class Settler:
             settled.add(event.ref)
 
     async def _admit(self, inbound: Inbound, event: Event) -> Settled:
+        with stage("receive", self._platform.name):
+            return await self._admitted(inbound, event)
+
+    async def _admitted(self, inbound: Inbound, event: Event) -> Settled:
         if self._judged_by is not None and self._pairing is not None:
             verdict = judge(inbound, self._judged_by, self._pipe.settings)
             if verdict is Verdict.UNADDRESSED:
@@ -233,24 +239,30 @@ class Settler:
         return Left("moved")
 
     async def _report(self, failed: Undelivered) -> Left:
-        """A reply that counts as sent did not arrive. It becomes a dead letter, once, if it was ours."""
+        """A reply that counts as sent did not arrive. It becomes a dead letter, once, if it was ours. Told again, it says
+        nothing new: the chat may have been opened since."""
         name, payload = self._platform.name, f"{self._platform.name} {failed.receipt}"
-        if failed.part is not None and await self._was_sent_by_us(failed):
-            dead = self._pipe.store.dead
-            if await dead.set_aside("reply", failed.part, None, UNDELIVERED, failed.reason, payload):
+        if failed.part is not None and (sent := await self._sent_by_us(failed)) is not None:
+            store = self._pipe.store
+            if await store.dead.set_aside("reply", failed.part, None, UNDELIVERED, failed.reason, payload):
                 metrics.DEAD_LETTER.labels(f"reply {UNDELIVERED}").inc()
+                if failed.closes_chat:  # after a crash before this, the next failure there closes it
+                    await store.closed_chats.close(str(sent.destination), failed.reason)
         log.get().error("reply not delivered", platform=name, part=failed.part, reason=failed.reason)
         return Left(UNDELIVERED)
 
-    async def _was_sent_by_us(self, failed: Undelivered) -> bool:
-        """Another deployment with the same account numbers its parts from 1 too. The receipt may not be written yet: then the
-        key tells, which older versions did not send."""
+    async def _sent_by_us(self, failed: Undelivered) -> SentPart | None:
+        """The part, if it is ours: another deployment with the same account numbers its parts from 1 too. The receipt may not be
+        written yet: then the key tells, which older versions did not send."""
         sent = await self._pipe.store.outbox.sent_as(int(failed.part or 0))
-        if sent is None or (sent.platform, sent.account) != (self._platform.name, failed.account):
-            return False
+        if sent is None or (sent.destination.platform, sent.destination.account) != (
+            self._platform.name,
+            failed.account,
+        ):
+            return None
         if sent.receipt is None:
-            return failed.key_digest == key_digest(sent.idempotency_key)
-        return sent.receipt == failed.receipt
+            return sent if failed.key_digest == key_digest(sent.idempotency_key) else None
+        return sent if sent.receipt == failed.receipt else None
 
 
 def _raw(event: Event) -> bytes:

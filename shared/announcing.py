@@ -16,6 +16,7 @@ from shared.codec import encode_json, message_id, storable
 from shared.door import accept
 from shared.errors import CannotDo, MailboxFull, Malformed, Unavailable
 from shared.homes import home_channels
+from shared.lane_key import Destination
 from shared.messages import Kind, OwnInbound, Source
 from shared.output_file import save_output
 from shared.pipeline import Pipeline
@@ -127,6 +128,8 @@ async def _at(pipe: Pipeline, address: Address) -> Place:
 
 async def _tell(pipe: Pipeline, said: Announcement, target: Target, place: Place) -> TargetOutcome:
     address = place.source.address
+    if (closed := await pipe.store.closed_chats.find(str(Destination(*address.place)))) is not None:
+        raise CannotDo(f"the chat takes nothing from us since {closed.since:%Y-%m-%d %H:%M} UTC: {closed.reason}")
     where = encode_json([said.sender, said.key, address.platform, address.account, address.chat, address.thread])
     event_id = f"send_{blake2b(where, digest_size=15).hexdigest()}"
     inbound = OwnInbound(
@@ -144,5 +147,6 @@ async def _tell(pipe: Pipeline, said: Announcement, target: Target, place: Place
 
 async def _save(pipe: Pipeline, said: Announcement, target: Target) -> TargetOutcome:
     at_ms = said.at_ms or now_ms()
-    path = await save_output(pipe.settings.data_dir, "send", at_ms, {"target": str(target)}, said.text)
+    key, header = f"{said.sender} {said.key}", {"target": str(target)}
+    path = await save_output(pipe.settings.data_dir, "send", at_ms, key, header, said.text)
     return TargetOutcome(str(target), "saved", path=str(path))

@@ -10,7 +10,7 @@ import re
 
 from shared.messages import Inbound
 
-CONTROL_COMMANDS = frozenset({"stop", "status"})
+CONTROL_COMMANDS = frozenset({"stop", "status", "queue", "background", "bg", "btw"})
 _COMMAND = re.compile(r"/([a-z][a-z0-9_-]{0,31})(?:@\w+)?(?:\s+(.*))?", re.IGNORECASE | re.DOTALL)
 
 

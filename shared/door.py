@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shared import log, metrics
+from shared.busy import steering_words
 from shared.control import is_control_message
 from shared.errors import MailboxFull, Malformed, Unavailable
 from shared.failpoints import reach
 from shared.lane import Admission, Put
+from shared.lane.telling import tell_turn
 from shared.lane_key import ControlKey, conversation_of
 from shared.mail import decode_inbound, encode_mail
 from shared.messages import Inbound, Kind, State
@@ -14,6 +18,7 @@ from shared.pipeline import Pipeline
 from shared.routing import key_for
 from shared.session_key import SessionKey
 from shared.stages import correlate, stage
+from shared.tracing import annotate, traceparent
 from shared.value import value
 
 SEEN_TTL_S = 14 * 24 * 3600  # longer than any platform redelivers; only for durability = redis
@@ -39,16 +44,29 @@ async def accept(pipe: Pipeline, inbound: Inbound, key: SessionKey | None = None
         key = key_for(inbound, pipe.settings)
     correlate(inbound.id)
     with stage("accept"):
+        if (trace := traceparent()) is not None:
+            inbound = replace(inbound, trace=trace)
+            annotate(str(key))
         journaled = pipe.settings.durability == "journal"
         is_control = inbound.kind is Kind.MESSAGE and is_control_message(inbound)
         numbered_by = ControlKey(key) if is_control else key
         acceptance = await (_journal if journaled else _mailbox_only)(pipe, inbound, str(numbered_by))
+        if steering_words(inbound.text) is not None and acceptance.state == State.PENDING:
+            await _tell_turn(pipe, acceptance.session_key)
     if acceptance.fresh:
         metrics.ACCEPTED.labels(inbound.source.platform).inc()
     else:
         metrics.DEDUP_HIT.inc()
     log.get().info("accepted" if acceptance.fresh else "accepted before", key=acceptance.session_key)
     return acceptance
+
+
+async def _tell_turn(pipe: Pipeline, key: str) -> None:
+    """Let the running turn look for what was said with /steer. Where it does not hear it, that gets a turn of its own."""
+    try:
+        await tell_turn(pipe.turns, key)
+    except Unavailable as error:
+        log.get().warning("running turn not told", key=key, error=str(error))
 
 
 async def _journal(pipe: Pipeline, inbound: Inbound, key: str) -> Acceptance:

@@ -65,11 +65,26 @@ class Outage(Transient):
 
 
 class RateLimited(Outage):
-    """The other side asked us to wait."""
+    """The other side asked us to wait. `is_guess`: it did not say for how long. A platform asks this of the one chat, or with
+    `whole_bot` of all chats of the bot."""
 
-    def __init__(self, retry_after: timedelta, *, provider: str = "", status: int | None = None) -> None:
+    def __init__(
+        self,
+        retry_after: timedelta,
+        *,
+        provider: str = "",
+        status: int | None = None,
+        is_guess: bool = False,
+        whole_bot: bool = False,
+    ) -> None:
         what = f"wait {retry_after.total_seconds():.1f} s"
         super().__init__(what, retry_after=retry_after, provider=provider, status=status)
+        self.is_guess = is_guess
+        self.whole_bot = whole_bot
+
+
+class HeldBack(RateLimited):
+    """A limit of our own asked us to wait: the other side is well, and the message may wait for as long as it takes."""
 
 
 class Unreachable(Transient):
@@ -131,7 +146,14 @@ class Crashed(PipelineError):
 
 
 class Undeliverable(PipelineError):
-    """Refused for good: bury the reply, tell the operator."""
+    """Refused for good: bury the reply, tell the operator.
+
+    With `closes_chat` nothing else would be taken there either: the bot was blocked or removed, or the chat is gone.
+    """
+
+    def __init__(self, reason: str = "", *, closes_chat: bool = False) -> None:
+        super().__init__(reason)
+        self.closes_chat = closes_chat
 
 
 class Superseded(PipelineError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
@@ -192,19 +192,21 @@ class HttpClient:
             raise Transient(_words(error)) from None
 
 
-@asynccontextmanager
-async def open_http_client(
+async def hold_http_client(
     *,
     connections: int,
     seconds: float,
     secret: tuple[str, SecretStr] | None = None,
     proxy: str | None = None,
     connector: aiohttp.TCPConnector | None = None,
-) -> AsyncIterator[HttpClient]:
+) -> AsyncGenerator[HttpClient, None]:
     """A client with so many connections at once (0: any number), whose requests take so long at most.
 
     `secret` is for APIs that want their key in the path: see shared/path_secret.py. `connector` makes the connections, where
     there is something to check about them.
+
+    Who keeps the generator itself, for as long as its event loop runs, leaves the closing to the loop. It must not stand in
+    another generator then: the loop closes all of them at once, and the inner one would be closed twice.
     """
     async with aiohttp.ClientSession(
         connector=connector or aiohttp.TCPConnector(limit=connections),
@@ -217,6 +219,9 @@ async def open_http_client(
         proxy=proxy,
     ) as session:
         yield HttpClient(session)
+
+
+open_http_client = asynccontextmanager(hold_http_client)
 
 
 def retry_after(*said: Any, longest: timedelta) -> timedelta:

@@ -1,16 +1,26 @@
 """Every Redis name is made here.
 
 kt:<lane>:mail:<key>   sorted set, score = seq: the mailbox
-kt:<lane>:lane:<key>   hash token/until/of/attempts/failed/job/since/stop/outage/waited: awake, leased or delayed; absent = idle
+kt:<lane>:lane:<key>   hash token/until/of/attempts/failed/job/since/stop/outage/waited/hears/paused: absent = idle
 kt:<lane>:due          sorted set key -> ms: when the housekeeper should look at a key that is not idle
+kt:<lane>:parked       sorted set `scope key`, all scores 0: the keys that a pause holds; they are not in `due`
+kt:pauses              hash of the scopes that are paused; absent = none
+kt:pauses:version      which version of the pauses that is, by the database
 kt:seen:<message id>   the message's key, with a TTL, only with durability = redis: the dedupe memory
+kt:noticed:<destination>  exists for 30 s after a chat was told that its message waits
 kt:session:<session id>  hash lease token -> ticket:until, only while several keys talk to one session
 kt:events:<key>        channel: a reply of this session was put out
 kt:events:live:<message id>  channel: what an agent has said so far, while somebody waits for its answer
 kt:events:news         channel: who may talk has changed (`paired`), or settings are to be read again (`reload`)
 kt:quota:<what>:<whose>  counts with a TTL: see producers/quotas.py
+kt:limits:<account>    hash with a TTL: what may still be asked of a model's provider: see workers/limits
+kt:permits:<account>   sorted set with a TTL, permit -> ms: the open requests to a model's provider, and when each is given up
+kt:events:cooldowns    channel: a provider has asked everybody to wait
+kt:budget:<bot or destination>  hash with a TTL: what was sent lately; see shared/sending/budgets.py
 kt:listener:<platform>:<account>  string with a TTL: the token of the one process that listens there
 kt:position:<platform>:<account>  string with a TTL: how far a listener has seen what its connection brings
+kt:housekeeper         string with a TTL: when a housekeeper last went through this server's due keys (wall clock, ms)
+kt:synthetic           hash at/ms: when the last synthetic message was delivered, and how long it took
 Keys at rest leave nothing behind.
 """
 
@@ -55,8 +65,20 @@ def due(lane: str) -> str:
     return f"kt:{lane}:due"
 
 
+def parked(lane: str) -> str:
+    return f"kt:{lane}:parked"
+
+
+PAUSES = "kt:pauses"
+PAUSES_VERSION = "kt:pauses:version"
+
+
 def seen(message_id: str) -> str:
     return f"kt:seen:{message_id}"
+
+
+def noticed(destination: str) -> str:
+    return f"kt:noticed:{destination}"
 
 
 def events(session_key: str) -> str:
@@ -68,10 +90,25 @@ def live_text(message_id: str) -> str:
 
 
 NEWS = events("news")
+COOLDOWNS = events("cooldowns")
+HOUSEKEEPER = "kt:housekeeper"
+SYNTHETIC = "kt:synthetic"
 
 
 def quota(what: str, whose: str) -> str:
     return f"kt:quota:{what}:{whose}"
+
+
+def limits(account: str) -> str:
+    return f"kt:limits:{account}"
+
+
+def permits(account: str) -> str:
+    return f"kt:permits:{account}"
+
+
+def send_budget(whose: str) -> str:
+    return f"kt:budget:{whose}"
 
 
 def session_lock(session_id: str) -> str:

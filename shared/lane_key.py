@@ -75,6 +75,11 @@ def lane_of(text: str) -> str:
     return DELIVERIES if text.startswith(_TO) else CONTROL if text.startswith(_CONTROL) else TURNS
 
 
+def platform_of(destination: str) -> str:
+    """The platform that a destination's text names, without reading the rest of it."""
+    return destination.removeprefix(_TO).partition(":")[0].partition("@")[0]
+
+
 def conversation_of(text: str) -> str:
     """The text of a conversation's session key, from its own text or from that of its control key."""
     return text.removeprefix(_CONTROL)

@@ -21,6 +21,8 @@ from urllib.parse import quote, unquote
 import orjson
 import structlog
 
+from shared.log_file import LogFile
+
 if TYPE_CHECKING:
     from shared.context.redact import Redaction
     from shared.settings import Settings
@@ -36,6 +38,7 @@ _SURROGATE = re.compile(r"\\ud[89a-f][0-9a-f]{2}")
 # What JSON lets through and a terminal obeys or a reader cannot see: C1 controls, separators, direction, zero width.
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 correlation: ContextVar[str | None] = ContextVar("correlation", default=None)
+_file: LogFile | None = None  # of this process
 
 
 def setup_for(config: Settings, process: str, *, also_hide: Iterable[str] = ()) -> None:
@@ -43,7 +46,8 @@ def setup_for(config: Settings, process: str, *, also_hide: Iterable[str] = ()) 
     from shared.redaction import open_redaction
 
     secrets = (*config.secret_values(), *also_hide)
-    setup(config.log_level, process, secrets, open_redaction(config), form=config.log_format)
+    file = LogFile(config.log_dir, process) if config.log_dir is not None else None
+    setup(config.log_level, process, secrets, open_redaction(config), form=config.log_format, file=file)
 
 
 def setup(
@@ -53,8 +57,11 @@ def setup(
     redaction: Redaction | None = None,
     *,
     form: str = "auto",
+    file: LogFile | None = None,
 ) -> None:
     """Log to standard error from here on, as `process`. Other libraries' warnings come out in the same form.
+
+    The same lines go to `file` as JSON; the file of an earlier call is closed.
 
     With a redaction, a line shows the ids of people and chats as keyed hashes: see shared/context/redact.py.
     `form` is `text`, `json`, or `auto`: text where standard error is a terminal.
@@ -72,11 +79,17 @@ def setup(
     hide = hiding(secrets)
 
     def render_json(_: Any, __: str, event: Any) -> str:
-        return hide(_json(event))
+        line = hide(_json(event))
+        if file is not None:
+            file.write(line)
+        return line
 
     def render_text(_: Any, __: str, event: Any) -> str:
+        if file is not None:
+            file.write(hide(_json(event)))
         return readable(event, hide, coloured="NO_COLOR" not in os.environ)
 
+    _write_to(file)
     as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
 
     structlog.configure(
@@ -94,6 +107,13 @@ def setup(
     )
     handler = _Forward()
     logging.basicConfig(level=max(_LEVELS[level], logging.WARNING), handlers=[handler], force=True)
+
+
+def _write_to(file: LogFile | None) -> None:
+    global _file
+    if _file is not None and _file is not file:
+        _file.close()
+    _file = file
 
 
 def hiding(secrets: Iterable[str]) -> Callable[[str], str]:

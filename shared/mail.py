@@ -5,6 +5,8 @@
 | Inbound   | `{"v":1,"inbound":{…}}`        | the door, when somebody said something |
 | the same with terms | `{"v":1,"asked":{…}}` | the door; a kind of its own, because older workers would leave the terms out |
 | OwnInbound | `{"v":1,"own":{…}}`           | the door, for an announcement; a housekeeper, when a schedule is due |
+| the same of the kind EXPIRY | `{"v":1,"expiry":{…}}` | a housekeeper, when the time of a question is over |
+| TaskInbound | `{"v":1,"task":{…}}`         | the door, for background work and its results |
 | TakeNotes | `{"flush":"<session>","v":1}`  | the memory watch, for a session that is over; older ones have no `v` |
 
 The journal and dead letters hold inbounds in the same form.
@@ -28,12 +30,14 @@ import orjson
 from shared.codec import ROW, check_version, decode_media, decode_source, encode_json, from_fields
 from shared.errors import Malformed, TooNew
 from shared.field_types import MAYBE_TEXT, TEXT, FieldTypes, of_type
-from shared.messages import Entry, Inbound, Kind, OwnInbound, Terms
+from shared.messages import Entry, Inbound, Kind, OwnInbound, TaskInbound, Terms
 from shared.value import value
 
-INBOUND_VERSION, TAKE_NOTES_VERSION, ASKED_VERSION, OWN_VERSION = 1, 1, 1, 1
-_PLAIN = tuple(field.name for field in fields_of(Inbound) if field.name != "terms")
-_OWN_PLAIN = tuple(field.name for field in fields_of(OwnInbound) if field.name != "terms")
+INBOUND_VERSION, TAKE_NOTES_VERSION, ASKED_VERSION, OWN_VERSION, EXPIRY_VERSION, TASK_VERSION = 1, 1, 1, 1, 1, 1
+_ASKED = tuple(field.name for field in fields_of(Inbound) if field.name != "trace")  # a trace only where there is one
+_PLAIN = tuple(name for name in _ASKED if name != "terms")
+_OWN_PLAIN = tuple(field.name for field in fields_of(OwnInbound) if field.name not in ("terms", "trace"))
+_TASK_PLAIN = tuple(field.name for field in fields_of(TaskInbound) if field.name not in ("terms", "trace"))
 
 
 @value
@@ -45,6 +49,7 @@ class TakeNotes:
 
 Content = Inbound | TakeNotes
 AnyInbound = TypeVar("AnyInbound", bound=Inbound)
+AnyOwnInbound = TypeVar("AnyOwnInbound", bound=OwnInbound)
 
 
 def encode_mail(content: Content) -> bytes:
@@ -54,11 +59,23 @@ def encode_mail(content: Content) -> bytes:
     """
     if isinstance(content, TakeNotes):
         return encode_json({"flush": content.session_id, "v": TAKE_NOTES_VERSION})
+    if isinstance(content, TaskInbound):
+        return encode_json({"v": TASK_VERSION, "task": _fields(content, _TASK_PLAIN)})
     if isinstance(content, OwnInbound):  # under a name of its own: who does not know it must not answer it
-        return encode_json({"v": OWN_VERSION, "own": {name: getattr(content, name) for name in _OWN_PLAIN}})
+        fields = _fields(content, _OWN_PLAIN)
+        if content.kind is Kind.EXPIRY:
+            return encode_json({"v": EXPIRY_VERSION, "expiry": fields})
+        return encode_json({"v": OWN_VERSION, "own": fields})
     if content.terms is not None:
-        return encode_json({"v": ASKED_VERSION, "asked": content})
-    return encode_json({"v": INBOUND_VERSION, "inbound": {name: getattr(content, name) for name in _PLAIN}})
+        return encode_json({"v": ASKED_VERSION, "asked": _fields(content, _ASKED)})
+    return encode_json({"v": INBOUND_VERSION, "inbound": _fields(content, _PLAIN)})
+
+
+def _fields(content: Inbound, names: tuple[str, ...]) -> dict[str, Any]:
+    fields = {name: getattr(content, name) for name in names}
+    if content.trace is not None:
+        fields["trace"] = content.trace
+    return fields
 
 
 def decode_mail(record: bytes | str) -> Content:
@@ -78,7 +95,13 @@ def decode_mail(record: bytes | str) -> Content:
         return _inbound(Inbound, fields["asked"])
     if "own" in fields:
         check_version("an inbound of ours", fields.get("v"), OWN_VERSION)
-        return _own_inbound(fields["own"])
+        return _own_inbound(OwnInbound, fields["own"])
+    if "expiry" in fields:
+        check_version("the end of a question", fields.get("v"), EXPIRY_VERSION)
+        return _own_inbound(OwnInbound, fields["expiry"])
+    if "task" in fields:
+        check_version("background work", fields.get("v"), TASK_VERSION)
+        return _task_inbound(fields["task"])
     if "flush" in fields:
         check_version("notes to take", fields.get("v", 1), TAKE_NOTES_VERSION)
         return _take_notes(fields["flush"])
@@ -122,13 +145,22 @@ def _terms(found: Any) -> Terms | None:
     return terms
 
 
-def _own_inbound(found: Any) -> OwnInbound:
-    inbound = _inbound(OwnInbound, found)
+def _own_inbound(kind: type[AnyOwnInbound], found: Any) -> AnyOwnInbound:
+    inbound = _inbound(kind, found)
     _OWN.check(inbound, "inbound")
     try:
         return replace(inbound, purpose=Kind(inbound.purpose))
     except ValueError:
         raise Malformed("not an inbound of ours: no such purpose") from None
+
+
+def _task_inbound(found: Any) -> TaskInbound:
+    try:
+        asked_by = found["asked_by"]
+        fields = {**found, "asked_by": decode_source(asked_by) if asked_by is not None else None}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Malformed(f"not background work: {type(error).__name__}") from None
+    return _own_inbound(TaskInbound, fields)
 
 
 def _take_notes(session_id: Any) -> TakeNotes:
@@ -139,7 +171,7 @@ def _take_notes(session_id: Any) -> TakeNotes:
 
 _INBOUND = FieldTypes(
     of_type(TEXT, "id", "event_id", "text")
-    + of_type(MAYBE_TEXT, "reply_to", "message", "album", "earlier")
+    + of_type(MAYBE_TEXT, "reply_to", "message", "album", "earlier", "trace")
     + [("mentioned", (bool,)), ("sent_at", (int, type(None))), ("received_at", (int,))]
 )
 _TERMS = FieldTypes([*of_type(TEXT, "agent", "instructions"), ("is_watched", (bool,))])

@@ -36,6 +36,21 @@ class Kind(StrEnum):
     MESSAGE = "message"  # somebody said it: it is answered
     ANNOUNCEMENT = "announcement"  # ours to say: its text goes to the chat as it is, and no agent runs
     FIRE = "fire"  # the time of a schedule has come: the agent runs on its text
+    EXPIRY = "expiry"  # the time of a question is over: the run that asked it goes on without an answer
+    TASK = "task"  # something is to be done in the background: the agent runs on its text
+    RESULT = "result"  # a task that an agent started has ended: the agent reads what came of it
+    STEP = "step"  # the conversation goes on by itself towards its goal: the agent runs on what it handed over
+    CHECK = "check"  # shows that a message comes all the way: no agent runs, and nothing of it is kept
+
+    @property
+    def is_said(self) -> bool:
+        """Whether somebody said it, so that its words may command something or answer a question."""
+        return self is Kind.MESSAGE
+
+    @property
+    def is_dropped_by_stop(self) -> bool:
+        """Whether /stop ends it: what a chat said and what is done for it in the background, and nothing that is ours to say."""
+        return self in (Kind.MESSAGE, Kind.TASK, Kind.STEP)
 
 
 @value
@@ -86,6 +101,7 @@ class Inbound:
     album: str | None = None  # what the platform sends in several messages and its user in one
     earlier: str | None = None  # what the chat said before it, to others, that it refers to
     terms: Terms | None = None  # how it is to be answered, where its sender says so; None: as any other
+    trace: str | None = None  # W3C traceparent of the span that accepted it; None: it is not traced
 
     @property
     def is_stateless(self) -> bool:
@@ -102,13 +118,22 @@ class Inbound:
         """Whose rights it has, where its source does not say; see shared/owner.py."""
         return None
 
+    @property
+    def asker(self) -> Source:
+        """Whose wish it is: tools act with their rights."""
+        return self.source
+
 
 @value
 class OwnInbound(Inbound):
-    """An inbound that nobody said: ours to say, or a schedule's to ask."""
+    """An inbound that nobody said: ours to say, a schedule's to ask, the end of a question's time, or a check of ours."""
 
     purpose: Kind = Kind.ANNOUNCEMENT
     owned_by: str | None = None
+
+    @property
+    def is_stateless(self) -> bool:
+        return self.purpose is Kind.CHECK
 
     @property
     def kind(self) -> Kind:
@@ -117,6 +142,17 @@ class OwnInbound(Inbound):
     @property
     def owner(self) -> str | None:
         return self.owned_by
+
+
+@value
+class TaskInbound(OwnInbound):
+    """An inbound of background work: what a task is asked, or what came of it."""
+
+    asked_by: Source | None = None
+
+    @property
+    def asker(self) -> Source:
+        return self.asked_by or self.source
 
 
 @value
@@ -161,6 +197,7 @@ class Reply:
         None  # the receipt of a message of ours there: it is changed to this, where the platform can do that
     )
     draft: str | None = None  # set by Keyturn: the draft (shared/store/drafts.py) whose place it takes, if there is one
+    shown: str = ""  # set by Keyturn: what the draft is known to show
 
 
 @value
@@ -187,6 +224,15 @@ class Part:
     elsewhere: Address | None = None  # where it goes, if not to where the source speaks
     edits: str | None = None  # the message of ours that it changes
     draft: str | None = None  # the draft whose place it takes, if that was sent
+    shown: int = 0  # how many characters of its text the draft is known to show
+    closed: str | None = None  # why the chat takes nothing from us, where it did not lately
+    trace: str | None = None  # W3C traceparent of the commit that decided it; None: it is not traced
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether somebody in the chat that it goes to asked for it, by a message."""
+        there = self.elsewhere
+        return bool(self.in_reply_to) and (there is None or there.place == self.source.address.place)
 
     @property
     def to(self) -> Address:

@@ -7,9 +7,11 @@ import os
 import time
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from shared import VERSION
+from shared.mail import INBOUND_VERSION
 from shared.platforms import PLATFORMS
 
 ACCEPTED = Counter("keyturn_accepted_total", "Inbounds accepted", ["platform"])
@@ -32,11 +34,28 @@ NEWER_MAIL = Counter(
 )
 DELIVERED = Counter("keyturn_delivered_total", "Parts sent", ["platform"])
 AMBIGUOUS_SEND = Counter("keyturn_ambiguous_send_total", "Sends whose outcome is unknown", ["platform"])
+SEND_WAITS = Counter(
+    "keyturn_send_waits_total",
+    "Times that a chat was made to wait: by a budget of ours, or asked by its platform",
+    ["platform", "cause"],
+)
 FORGED_JOB = Counter("keyturn_forged_job_total", "RQ jobs refused because they are none of ours")
 RECOVERED = Counter("keyturn_recovered_total", "Keys woken by the housekeeper", ["lane", "cause"])
+REDIS_FAILOVERS = Counter(
+    "keyturn_redis_failovers_total", "Times that Sentinels named another Redis server as the primary"
+)
 LOOP_ERRORS = Counter("keyturn_loop_errors_total", "Unforeseen errors that a background loop survived", ["loop"])
+PROVIDER_REFUSED = Counter(
+    "keyturn_provider_refused_total",
+    "Requests that a model's provider refused because there were too many",
+    ["provider"],
+)
+PROVIDER_WAITS = Counter(
+    "keyturn_provider_waits_total", "Turns given back because a model's provider may not be asked yet", ["obstacle"]
+)
 SLOTS = Counter("keyturn_schedule_slots_total", "Slots of schedules that have come", ["state"])
 BLOBS_REMOVED = Counter("keyturn_blobs_removed_total", "Files removed because nothing refers to them any more")
+PRUNED = Counter("keyturn_pruned_total", "Records removed because they were kept long enough", ["kind"])
 MEDIA_FETCHED = Counter("keyturn_media_fetched_total", "Files of messages that were fetched, or why not", ["outcome"])
 FLUSHES = Counter("keyturn_memory_flushes_total", "Conversations looked at for what is worth keeping", ["outcome"])
 STAGE = Histogram(
@@ -46,6 +65,22 @@ STAGE = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 )
 
+WAIT = Histogram(
+    "keyturn_wait_seconds",
+    "What a turn has waited for before it began: a worker, its own conversation (key), or its next attempt (delay)",
+    ["cause"],
+    buckets=(0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900),
+)
+COLLECT_ERRORS = Counter(
+    "keyturn_collect_errors_total", "Stores that did not answer when the deployment's gauges were read", ["store"]
+)
+COLLECT_SECONDS = Histogram(
+    "keyturn_collect_seconds", "Time to read the deployment's gauges", buckets=(0.01, 0.03, 0.1, 0.3, 1, 3)
+)
+BUILD = Gauge("keyturn_build_info", "1 for each version that runs", ["version", "wire"], multiprocess_mode="livemax")
+BUILD.labels(VERSION, str(INBOUND_VERSION)).set(1)
+
+WAITED = {cause: WAIT.labels(cause) for cause in ("worker", "key", "delay")}
 SECONDS = {
     stage: STAGE.labels(stage) for stage in ("accept", "fetch", "agent", "commit", "acknowledge", "send")
 }  # looked up once
@@ -58,8 +93,14 @@ for _platform in PLATFORMS:
     DELIVERED.labels(_platform)
     AMBIGUOUS_SEND.labels(_platform)
     DEDUP_CONFLICT.labels(_platform)
+    for _cause in ("budget", "platform"):
+        SEND_WAITS.labels(_platform, _cause)
+for _store in ("redis", "database"):
+    COLLECT_ERRORS.labels(_store)
 for _state in ("fired", "skipped", "missed"):
     SLOTS.labels(_state)
+for _obstacle in ("cooling", "full", "rate"):
+    PROVIDER_WAITS.labels(_obstacle)
 for _lane in ("turns", "deliveries", "control"):
     NEWER_MAIL.labels(_lane)
 for _reason in ("crashed", "error", "mailbox full", "malformed", "refused", "timeout"):

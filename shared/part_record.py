@@ -33,6 +33,8 @@ class PartRecord:
     to: Address | None = None
     edits: str | None = None
     draft: str | None = None
+    shown: int = 0
+    trace: str | None = None
 
 
 def encode_part(record: PartRecord) -> str:
@@ -53,6 +55,10 @@ def encode_part(record: PartRecord) -> str:
         fields["edits"] = record.edits
     if record.draft is not None:
         fields["draft"] = record.draft
+    if record.shown:
+        fields["shown"] = record.shown
+    if record.trace is not None:
+        fields["trace"] = record.trace
     return encode_text(fields)
 
 
@@ -72,6 +78,12 @@ def decode_part(payload: str) -> PartRecord:
             to=decode_address(fields.get("to")),
             edits=fields.get("edits"),
             draft=fields.get("draft"),
+            shown=fields.get("shown", 0),
+            trace=_text(fields.get("trace")),
         )
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
         raise Malformed(f"not a part: {type(error).__name__}") from None
+
+
+def _text(found: object) -> str | None:
+    return found if isinstance(found, str) else None

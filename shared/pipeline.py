@@ -11,6 +11,7 @@ from shared.lane import Lane
 from shared.lane.wake import WakeTemplate
 from shared.lane_key import CONTROL, DELIVERIES, TURNS, lane_of
 from shared.redis_servers import Servers
+from shared.sending.budgets import SendBudgets
 from shared.settings import Settings
 from shared.store import Store, open_store
 from shared.value import value
@@ -24,7 +25,8 @@ JOBS = {  # all that RQ may call
 
 @value
 class Pipeline:
-    """What a process of this deployment works with: settings, Redis servers, store, the three lanes and the place for files."""
+    """What a process of this deployment works with: settings, Redis servers, store, the three lanes, the place for files
+    and how much may be sent."""
 
     settings: Settings
     servers: Servers
@@ -33,6 +35,7 @@ class Pipeline:
     deliveries: Lane
     control: Lane
     blobs: Blobs
+    budgets: SendBudgets
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -55,13 +58,16 @@ class Pipeline:
 @asynccontextmanager
 async def open_pipeline(settings: Settings) -> AsyncIterator[Pipeline]:
     """Everything a process needs. Opens while servers are down; calls then raise Unavailable until they are back."""
-    servers = Servers(settings.redis_urls(), settings.partitions)
+    tls = settings.redis_tls.connecting()
+    tls.check()
+    servers = Servers(settings.redis_urls(), settings.partitions, tls)
     store = await open_store(settings.database, settings.history_messages)
     lanes = [_lane(settings, servers, name) for name in (TURNS, DELIVERIES, CONTROL)]
     try:
         turns, deliveries, control = lanes
         blobs = DirectoryBlobs(settings.blob_dir)
-        yield Pipeline(settings, servers, store, turns, deliveries, control, blobs)
+        budgets = SendBudgets(servers, settings)
+        yield Pipeline(settings, servers, store, turns, deliveries, control, blobs, budgets)
     finally:
         for lane in lanes:
             await lane.close()

@@ -16,6 +16,9 @@ from redis.backoff import NoBackoff
 
 from shared import keys
 from shared.errors import ConfigurationError, Unavailable
+from shared.redis_clients import RedisClients
+from shared.redis_tls import NO_TLS, RedisTls
+from shared.redis_url import place_of
 from shared.together import Together
 from shared.value import value
 
@@ -61,8 +64,9 @@ class _ResetIsAnError:
 class RedisServer:
     """One Redis. Script calls made in the same tick of the event loop travel as one pipeline."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tls: RedisTls = NO_TLS) -> None:
         self.url = url
+        self._clients = RedisClients(url, tls)
         self.client: aioredis.Redis = self.connect()
         self._connection = self.connection()
         self._calls = Together(self._send, CALLS_AT_ONCE)
@@ -79,10 +83,14 @@ class RedisServer:
 
     def _client(self) -> aioredis.Redis:
         limits: dict[str, Any] = {"socket_timeout": CALL_TIMEOUT_SECONDS, "socket_connect_timeout": 2}
-        client = aioredis.Redis.from_url(self.url, retry=Retry(NoBackoff(), 0), **limits)
+        client = self._clients.client(retry=Retry(NoBackoff(), 0), **limits)
         pool = client.connection_pool
         pool.connection_class = type("Connection", (_ResetIsAnError, pool.connection_class), {})
         return client
+
+    def blocking_client(self, **options: Any) -> redis.Redis:
+        """A client for what RQ does in its own way."""
+        return self._clients.blocking_client(**options)
 
     def connection(self) -> Any:
         """A connection of its own, for one command at a time. It has no time limit: whoever uses it sets one."""
@@ -167,6 +175,7 @@ class RedisServer:
     async def close(self) -> None:
         await self._connection.disconnect()
         await self.client.aclose()
+        await self._clients.close()
 
 
 def code_of(error: BaseException) -> str:
@@ -190,8 +199,8 @@ def _translated(error: BaseException) -> BaseException:
 class Servers:
     """All Redis servers. A partition lives on one of them, chosen by rendezvous hashing, so adding one moves few."""
 
-    def __init__(self, urls: Sequence[str], partitions: int) -> None:
-        self.all = tuple(RedisServer(url) for url in urls)
+    def __init__(self, urls: Sequence[str], partitions: int, tls: RedisTls = NO_TLS) -> None:
+        self.all = tuple(RedisServer(url, tls) for url in urls)
         self._of = [max(self.all, key=lambda server: _weight(server.url, p)) for p in range(partitions)]
 
     def of_partition(self, partition: int) -> RedisServer:
@@ -209,5 +218,4 @@ class Servers:
 
 
 def _weight(url: str, partition: int) -> bytes:
-    place = url.rpartition("@")[2]  # credentials may rotate without moving partitions
-    return blake2b(f"{place}#{partition}".encode(), digest_size=8).digest()
+    return blake2b(f"{place_of(url)}#{partition}".encode(), digest_size=8).digest()

@@ -1,7 +1,8 @@
-"""The stages of a message's path that are timed, or where a test may break a process.
+"""The stages of a message's path that are timed or traced, or where a test may break a process.
 
 `with stage("commit"):` is the only place where a stage's time (`keyturn_stage_seconds`), its failpoints
-(shared/failpoints.py) and the id of its message (`correlate`) meet. A timed stage costs 1.7 µs, of which 1.2 µs is the histogram.
+(shared/failpoints.py), the id of its message (`correlate`) and its span (shared/tracing.py) meet. A timed stage costs 1.7 µs,
+of which 1.2 µs is the histogram.
 """
 
 from __future__ import annotations
@@ -12,42 +13,54 @@ from types import TracebackType
 
 from prometheus_client import Histogram
 
-from shared import log, metrics
+from shared import log, metrics, tracing
 from shared.failpoints import reach
 from shared.value import value
 
 
 @value
 class Watched:
-    """What is watched of a stage."""
+    """What is watched of a stage, beside its span."""
 
     seconds: Histogram | None = None  # None: it is not timed
     points: tuple[str, str] | None = None  # the failpoints before and after it; None: it has none, or only inside
 
 
 STAGES: Mapping[str, Watched] = {
+    "receive": Watched(),
     "accept": Watched(metrics.SECONDS["accept"]),
+    "turn": Watched(),
     "load": Watched(points=("load.before", "load.after")),
     "fetch": Watched(metrics.SECONDS["fetch"], ("fetch.before", "fetch.after")),
     "agent": Watched(metrics.SECONDS["agent"], ("agent.before", "agent.after")),
+    "model": Watched(),
+    "tool": Watched(),
     "commit": Watched(metrics.SECONDS["commit"], ("commit.before", "commit.after")),
     "acknowledge": Watched(metrics.SECONDS["acknowledge"], ("publish.before", "publish.after")),
+    "delivery": Watched(),
     "send": Watched(metrics.SECONDS["send"], ("deliver.before_send", "deliver.after_send")),
 }
 
 
 class stage:
-    """Surrounds a stage. Its time is counted however it ends; its second failpoint is reached only if it raised nothing."""
+    """Surrounds a stage. Its time is counted however it ends; its second failpoint is reached only if it raised nothing.
 
-    __slots__ = ("_began", "_watched")
+    `about` is the platform, model or tool that it deals with, and `trace` what the record says that it takes up.
+    """
 
-    def __init__(self, name: str) -> None:
+    __slots__ = ("_began", "_span", "_traced", "_watched")
+
+    def __init__(self, name: str, about: str = "", trace: str | None = None) -> None:
         self._watched = STAGES[name]
+        self._traced = None if tracing.active is None else (tracing.active, name, about, trace)
 
     def __enter__(self) -> None:
         watched = self._watched
         if watched.points is not None:
             reach(watched.points[0])
+        if self._traced is not None:
+            by, name, about, trace = self._traced
+            self._span = by.begin(name, about, trace)
         if watched.seconds is not None:
             self._began = perf_counter()
 
@@ -55,6 +68,8 @@ class stage:
         watched = self._watched
         if watched.seconds is not None:
             watched.seconds.observe(perf_counter() - self._began)
+        if self._traced is not None and self._span is not None:
+            self._span.end(error)
         if kind is None and watched.points is not None:
             reach(watched.points[1])
 

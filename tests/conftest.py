@@ -15,10 +15,33 @@ from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.api import ApiSettings
 from shared.platforms.webhook import WebhookSettings
 from shared.settings import Settings
+from tests.support.browser import LEFT_OUT, find_browser, is_required
 from tests.support.pipe import Rig
 from tests.support.servers import Databases, empty_redis, running_postgres, running_valkey
 
 WEBHOOK_SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+
+
+BROWSER_TESTS = Path(__file__).parent / "browser"
+
+
+def pytest_configure() -> None:
+    if is_required() and find_browser() is None:
+        raise pytest.UsageError(LEFT_OUT)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Where there is no browser, what needs one is left out, and the last line says so."""
+    return True if collection_path == BROWSER_TESTS and find_browser() is None else None
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    chosen = [Path(argument.partition("::")[0]).absolute() for argument in config.args]
+    meant = any(
+        path == BROWSER_TESTS or path in BROWSER_TESTS.parents or BROWSER_TESTS in path.parents for path in chosen
+    )
+    if meant and find_browser() is None and not hasattr(config, "workerinput"):
+        print(LEFT_OUT)
 
 
 @pytest.fixture(autouse=True)

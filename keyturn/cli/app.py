@@ -7,12 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from keyturn.cli import dead, importing, keys, messages, pair, schedule, sessions
+from keyturn.cli import dead, deliveries, deploy, importing, keys, messages, pair, schedule, sessions
+from keyturn.cli.connect import connect
 from keyturn.cli.dashboard import dashboard, login
 from keyturn.cli.doctor import doctor
 from keyturn.cli.down import down
+from keyturn.cli.init import init
+from keyturn.cli.logs import logs
 from keyturn.cli.reload import reload
 from keyturn.cli.send import send
+from keyturn.cli.status import status
+from keyturn.cli.top import top
 from keyturn.cli.usage import usage
 from shared import VERSION, settings
 from shared.embedded import running
@@ -31,6 +36,8 @@ Port = Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one."
 AgentName = Annotated[
     str | None, typer.Option(help="echo, llm, local, command, http or module:object. Overrides KEYTURN_AGENT.")
 ]
+
+_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}  # options that only the one who is called knows
 
 
 def load(**overrides: Any) -> settings.Settings:
@@ -118,7 +125,9 @@ def housekeep() -> None:
     from shared import log
     from shared.interpreter import share_with_threads
     from shared.pipeline import open_pipeline
+    from shared.probe import open_probe
     from shared.store.database.schema import require_schema
+    from shared.tracing import open_tracing
     from workers.process.run import stop_on_signals
     from workers.upkeep.housekeeper import Housekeeper
 
@@ -127,9 +136,10 @@ def housekeep() -> None:
     share_with_threads()
 
     async def keep() -> None:
-        async with open_pipeline(config) as pipe:
+        async with open_probe(config), open_pipeline(config) as pipe:
             await require_schema(pipe.store.database)
-            await Housekeeper(pipe).run(stop_on_signals())
+            async with open_tracing(pipe, "housekeep"):
+                await Housekeeper(pipe).run(stop_on_signals())
 
     uvloop.run(keep())
 
@@ -150,20 +160,27 @@ def migrate(dry_run: Annotated[bool, typer.Option(help="Only say what would be d
 app.add_typer(messages.app, name="messages")
 app.add_typer(keys.app, name="keys")
 app.add_typer(dead.app, name="dead")
+app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(pair.app, name="pair")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(importing.app, name="import")
+app.add_typer(deploy.app, name="deploy")
+app.command()(init)
+app.command(add_help_option=False, context_settings=_PASSED_ON)(connect)
 app.command()(down)
 app.command()(dashboard)
 app.command()(login)
 app.command()(doctor)
 app.command()(reload)
 app.command()(send)
+app.command()(status)
+app.command()(top)
+app.command()(logs)
 app.command()(usage)
 
 
-@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(add_help_option=False, context_settings=_PASSED_ON)
 def bench(context: typer.Context) -> None:
     """Measure this machine: Keyturn beside other queues. Takes --quick, --only CASE, --json FILE, --chart FILE."""
     try:

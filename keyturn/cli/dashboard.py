@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Annotated
 
 import typer
 
+from keyturn.cli.acting import user_name
 from keyturn.dashboard.access import LoginFiles, Role
 from shared import settings
 from shared.embedded import running
@@ -17,7 +17,7 @@ DEFAULT_PORT = 8080
 
 def login_link(config: settings.Settings, url: str, role: Role, name: str | None = None) -> str:
     """A link that logs in once. The token stands behind `#`, so no server, log or Referer sees it."""
-    return f"{url}/login#{LoginFiles(config.data_dir).make_token(name or _user(), role)}"
+    return f"{url}/login#{LoginFiles(config.data_dir).make_token(name or user_name(), role)}"
 
 
 def dashboard(
@@ -53,10 +53,3 @@ def login(
             raise CannotDo(f"no dashboard of an `up` runs in {config.data_dir}: name its address with --url")
         url = here.dashboard
     typer.echo(login_link(config, url.rstrip("/"), role, name))
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "operator"

@@ -8,6 +8,7 @@ import orjson
 import typer
 
 from keyturn.cli import show
+from keyturn.cli.acting import act, act_in_store, operator
 from keyturn.cli.deployment import ask, ask_store
 from shared.reading.dead_letters import LetterState, dead_letter, dead_letters
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters: what was set aside, and why; run it again or drop it.")
 Id = Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="Number of the dead letter.")]
+NewText = Annotated[
+    str | None, typer.Option("--text", callback=show.maybe_readable, help="Say this instead: only for a message.")
+]
 
 
 @app.command("list")
@@ -55,11 +59,15 @@ def show_(id: Id, json: show.Json = False) -> None:
 
 
 @app.command()
-def replay(id: Id, json: show.Json = False) -> None:
+def replay(id: Id, text: NewText = None, json: show.Json = False) -> None:
     """Try once more: an inbound runs as a new message at the end of its key's line, a reply is sent again."""
-    from shared.operating.dead_letters import replay_letter
+    from shared.operating.dead_letters import edit_and_replay_letter, replay_letter
 
-    replayed = ask(lambda pipe: replay_letter(pipe, id))
+    replayed = act(
+        "replay dead letter" if text is None else "edit and replay dead letter",
+        str(id),
+        lambda pipe: replay_letter(pipe, id) if text is None else edit_and_replay_letter(pipe, id, text),
+    )
     if json:
         show.as_json(replayed)
         return
@@ -76,7 +84,7 @@ def drop(id: Id, json: show.Json = False) -> None:
     """Close a dead letter without doing anything about it. Its record stays."""
     from shared.operating.dead_letters import drop_letter
 
-    dropped = ask_store(lambda store, _: drop_letter(store, id))
+    dropped = act_in_store("drop dead letter", str(id), lambda store: drop_letter(store, id))
     if json:
         show.as_json(dropped)
     else:
@@ -114,7 +122,7 @@ def _bulk(action: LetterAction, wanted: LetterFilter, dry_run: bool, json: bool)
 
     async def work(pipe: Pipeline) -> tuple[MatchingLetters, BulkResult]:
         found = await matching_letters(pipe.store, wanted)
-        return found, await deal_with_letters(pipe, action, () if dry_run else found.ids)
+        return found, await deal_with_letters(pipe, action, () if dry_run else found.ids, operator())
 
     found, result = ask(work)
     if json:

@@ -104,10 +104,12 @@ def check_urls(config: Settings) -> None:
     from redis.asyncio.connection import parse_url
 
     from shared.errors import ConfigurationError
+    from shared.redis_url import sentinel_url
 
     try:
         for url in config.redis_urls():
-            parse_url(url)
+            if sentinel_url(url) is None:
+                parse_url(url)
     except ValueError:
         raise ConfigurationError("REDIS_URL cannot be read; escape special characters in it") from None
 

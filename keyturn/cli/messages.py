@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from keyturn.cli import show
+from keyturn.cli.acting import act
 from keyturn.cli.deployment import ask
 from shared.errors import CannotDo
 
@@ -48,7 +49,7 @@ def drop(
     if not yes:
         question = f"Drop {found.id} of {found.session_key or 'an unknown key'} for good?"
         typer.confirm(show.plain(question), abort=True, err=True)
-    dropped = ask(lambda pipe: drop_message(pipe, found.id, tell=tell))
+    dropped = act("drop message", found.id, lambda pipe: drop_message(pipe, found.id, tell=tell))
     if json:
         show.as_json(dropped)
         return

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from keyturn.cli import show
-from keyturn.cli.deployment import ask, ask_store
+from keyturn.cli.acting import act
+from keyturn.cli.deployment import ask_store
 
 app = typer.Typer(no_args_is_help=True, help="Pairing: let in strangers who were told a code, or take that back.")
 Platform = Annotated[str, typer.Argument(callback=show.readable, help="Platform that the person writes on.")]
@@ -37,7 +38,7 @@ def approve(
     """Let in the person who was told this code. Five wrong codes lock pairing on the platform for an hour."""
     from shared.operating.pairing import approve_code
 
-    paired = ask(lambda pipe: approve_code(pipe, platform, code, by="command line"))
+    paired = act("approve pairing", platform, lambda pipe: approve_code(pipe, platform, code, by="command line"))
     if json:
         show.as_json(paired)
     else:
@@ -55,7 +56,7 @@ def revoke(
     """Take an approval back: the person's next message is refused."""
     from shared.operating.pairing import revoke_user
 
-    revoked = ask(lambda pipe: revoke_user(pipe, platform, user))
+    revoked = act("revoke pairing", platform, lambda pipe: revoke_user(pipe, platform, user))
     if json:
         show.as_json(revoked)
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import redis
 
 from keyturn.cli.deployment import check_urls
@@ -10,6 +12,8 @@ from keyturn.cli.doctor.platforms import check_platforms
 from producers.server.bind import bind
 from shared import log
 from shared.errors import ConfigurationError, Unavailable
+from shared.redis_clients import RedisClients
+from shared.redis_tls import RedisTls
 from shared.session_key import MAIN
 from shared.settings import Settings
 from workers.agents.named import check_name
@@ -27,8 +31,10 @@ def check_before_start(settings: Settings, host: str, port: int) -> None:
         block.check()
     if settings.redis_url is not None:
         check_urls(settings)
+        tls = settings.redis_tls.connecting()
+        tls.check()
         for url in settings.redis_urls():
-            _check_redis(url)
+            _check_redis(url, tls)
     if settings.database.startswith(("postgresql:", "postgres:")):
         _check_postgres(settings.database)
     elif not settings.database.startswith("sqlite:///"):
@@ -42,11 +48,10 @@ def tell_of_doubts(settings: Settings) -> None:
             log.get().warning(f"{finding.check}: {finding.detail}", fix=finding.fix)
 
 
-def _check_redis(url: str) -> None:
+def _check_redis(url: str, tls: RedisTls) -> None:
+    limits: dict[str, Any] = {"socket_timeout": ANSWER_SECONDS, "socket_connect_timeout": ANSWER_SECONDS}
     try:
-        with redis.Redis.from_url(
-            url, socket_timeout=ANSWER_SECONDS, socket_connect_timeout=ANSWER_SECONDS, retry=None
-        ) as client:
+        with RedisClients(url, tls).blocking_client(retry=None, **limits) as client:
             client.ping()
     except (redis.RedisError, OSError) as error:
         text = f"REDIS_URL: {redacted(url)} does not answer ({said(error, url)}): start it, or correct the URL"

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from keyturn.cli import show
-from keyturn.cli.deployment import ask, ask_store
+from keyturn.cli.acting import act, act_in_store
+from keyturn.cli.deployment import ask_store
 
 app = typer.Typer(no_args_is_help=True, help="Schedules: let the agent run at a time, and say where its answer goes.")
 Id = Annotated[str, typer.Argument(callback=show.readable, help="The schedule, as `keyturn schedule list` shows it.")]
@@ -48,7 +49,7 @@ def add(
         policies.get("overlap", "skip"),
         _seconds(policies["window"]) if "window" in policies else None,
     )
-    added = ask(lambda pipe: add_schedule(pipe, wanted))
+    added = act("add schedule", wanted.name or "without a name", lambda pipe: add_schedule(pipe, wanted))
     if json:
         show.as_json(added)
     else:
@@ -105,7 +106,7 @@ def remove(id: Id, json: show.Json = False) -> None:
     """Forget a schedule and its slots. A run that has begun goes on."""
     from shared.operating.schedules import remove_schedule
 
-    ask_store(lambda store, _: remove_schedule(store, id))
+    act_in_store("remove schedule", id, lambda store: remove_schedule(store, id))
     if json:
         show.as_json({"id": id, "state": "removed"})
     else:
@@ -117,7 +118,7 @@ def pause(id: Id, json: show.Json = False) -> None:
     """Let no more slots run until the schedule is resumed."""
     from shared.operating.schedules import pause_schedule
 
-    paused = ask_store(lambda store, _: pause_schedule(store, id))
+    paused = act_in_store("pause schedule", id, lambda store: pause_schedule(store, id))
     if json:
         show.as_json(paused)
     else:
@@ -129,7 +130,7 @@ def resume(id: Id, json: show.Json = False) -> None:
     """Let a paused schedule go on with its next slot. Slots that came meanwhile do not run."""
     from shared.operating.schedules import resume_schedule
 
-    resumed = ask_store(lambda store, _: resume_schedule(store, id))
+    resumed = act_in_store("resume schedule", id, lambda store: resume_schedule(store, id))
     if json:
         show.as_json(resumed)
     else:
@@ -141,7 +142,7 @@ def run(id: Id, json: show.Json = False) -> None:
     """Run a schedule now, beside its own slots."""
     from shared.operating.schedules import run_schedule
 
-    begun = ask(lambda pipe: run_schedule(pipe, id))
+    begun = act("run schedule", id, lambda pipe: run_schedule(pipe, id))
     if json:
         show.as_json(begun)
     else:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from keyturn.cli import show
+from keyturn.cli.acting import act, act_in_store
 from keyturn.cli.deployment import ask_store
 from shared.clock import now_ms
 from shared.errors import CannotDo
 
 if TYPE_CHECKING:
+    from shared.person import Person
     from shared.reading.sessions import StoredSession, TranscriptRow
     from shared.store import Store
 
@@ -99,11 +101,20 @@ def search(
 def export(
     key_or_id: Annotated[str | None, typer.Argument(callback=show.maybe_readable, help="Session key or id.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every session.")] = False,
+    user: Annotated[
+        str | None, typer.Option(callback=show.maybe_readable, help="All that is kept of a person: PLATFORM:ID.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write to this file, which must not exist. Unset: print.")] = None,
 ) -> None:
     """Give conversations back as JSON lines: one for each session, then one for each of its messages."""
-    if (key_or_id is None) != everything:
-        raise typer.BadParameter("name a session key or id, or give --all")
+    if [key_or_id is not None, everything, user is not None].count(True) != 1:
+        raise typer.BadParameter("name a session key or id, or give --all or --user")
+    if user is not None:
+        person = _person(user)
+        lines = ask_store(lambda store, _: _write_person(store, person, out))
+        if out is not None:
+            typer.echo(f"{lines} lines")
+        return
     sessions, rows = ask_store(lambda store, _: _write(store, key_or_id, out))
     if out is not None:
         typer.echo(f"{sessions} sessions, {rows} messages")
@@ -128,13 +139,71 @@ def delete(
     found = ask_store(lambda store, _: session(store, key_or_id))
     if not yes:
         typer.confirm(f"Delete {found.id} with {found.message_count} messages for good?", abort=True, err=True)
-    deleted = ask_store(lambda store, _: delete_session(store, found))
+    deleted = act_in_store("delete session", found.id, lambda store: delete_session(store, found))
     if vacuum:
         ask_store(lambda store, _: vacuum_file(store))
     if json:
         show.as_json(deleted)
     else:
         typer.echo(f"{deleted.id} deleted")
+
+
+@app.command()
+def forget(
+    user: Annotated[str, typer.Option(callback=show.readable, help="Who: PLATFORM:ID.")],
+    yes: show.Yes = False,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum", help="Then write SQLite's file anew, so that its unused space holds no word.")
+    ] = False,
+    json: show.Json = False,
+) -> None:
+    """Forget a person: conversations, notes, files, schedules, costs. Ends with 1 where something still names them."""
+    from shared.operating.forgetting import forget_person
+    from shared.operating.sessions import check_vacuum
+    from shared.operating.sessions import vacuum as vacuum_file
+
+    person = _person(user)
+    if vacuum:
+        ask_store(lambda store, _: check_vacuum(store))
+    if not yes:
+        typer.confirm(f"Forget everything of {user} for good?", abort=True, err=True)
+    # The audit log must not name a person who is forgotten.
+    forgotten = act("forget person", person.platform, lambda pipe: forget_person(pipe, person))
+    if vacuum:
+        ask_store(lambda store, _: vacuum_file(store))
+    if json:
+        show.as_json(forgotten)
+    else:
+        show.record({name: value for name, value in show.named(forgotten).items() if name != "left"})
+        for one in forgotten.left:
+            typer.echo(f"{one.table}: {one.rows} rows still name {person.id}", err=True)
+        if not forgotten.left:
+            typer.echo(f"no table names {person.id} any more")
+    if forgotten.left:
+        raise typer.Exit(1)
+
+
+def _person(text: str) -> Person:
+    from shared.errors import Malformed
+    from shared.person import Person
+
+    try:
+        return Person.parse(text)
+    except Malformed as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+async def _write_person(store: Store, person: Person, out: Path | None) -> int:
+    """Write the lines as they come. Returns how many there were."""
+    from shared.reading.person import export_person
+
+    lines = 0
+    with _opened(out) as file:
+        async for line in export_person(store, person):
+            file.write(line.decode() + "\n")
+            lines += 1
+        file.flush()
+    return lines
 
 
 async def _with_rows(store: Store, key_or_id: str, limit: int) -> tuple[StoredSession, list[TranscriptRow]]:

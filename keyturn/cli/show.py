@@ -5,9 +5,11 @@ Text that strangers wrote is shown as text: a control character in it moves no c
 
 from __future__ import annotations
 
+import os
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from datetime import datetime
 from decimal import Decimal
@@ -68,9 +70,9 @@ def named(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def as_json(value: Any) -> None:
-    """Print values, and what is made of them, for a program: times in ISO form, decimals as text."""
-    option = orjson.OPT_INDENT_2 | orjson.OPT_PASSTHROUGH_DATETIME
+def as_json(value: Any, *, line: bool = False) -> None:
+    """Print values, and what is made of them, for a program: times in ISO form, decimals as text. With `line`, in one line."""
+    option = orjson.OPT_PASSTHROUGH_DATETIME | (0 if line else orjson.OPT_INDENT_2)
     typer.echo(orjson.dumps(value, option=option, default=_in_json).decode())
 
 
@@ -80,6 +82,18 @@ def _in_json(value: object) -> str:
     if isinstance(value, Decimal):
         return str(value)
     raise TypeError(type(value).__name__)
+
+
+@contextmanager
+def until_nobody_reads() -> Iterator[None]:
+    """Ends the command quietly on Ctrl-C, or when what its output was piped to has ended."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes what is left when it ends
+        raise typer.Exit from None
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:

@@ -25,6 +25,7 @@ from shared.embedded import child, running, valkey
 from shared.errors import ConfigurationError, Unavailable
 from shared.lane.rq_names import WORKERS, worker_key
 from shared.own_modules import command_of
+from shared.redis_clients import RedisClients
 from shared.settings import PREFIX, Settings
 from shared.terminal import has_terminal
 
@@ -53,7 +54,7 @@ class Up:
     """All processes of `keyturn up`. A child that ends is started again; Ctrl-C drains all, a second one stops them now."""
 
     def __init__(self, settings: Settings, host: str, port: int) -> None:
-        self._settings = settings
+        self._settings = settings.model_copy(update={"log_dir": settings.log_directory})
         self._host = host
         self._port = port
         self._dashboard_port = 0
@@ -228,7 +229,8 @@ def _answers(urls: Sequence[str], settings: Settings, workers: Sequence[int]) ->
             return False
         reported: set[bytes] = set()
         for redis_url in settings.redis_urls():
-            with redis.Redis.from_url(redis_url, socket_timeout=2) as client:
+            clients = RedisClients(redis_url, settings.redis_tls.connecting())
+            with clients.blocking_client(socket_timeout=2) as client:
                 found: Any = client.smembers(WORKERS)
                 reported |= found
     except (OSError, http.client.HTTPException, redis.RedisError):
@@ -268,5 +270,7 @@ def _environment(settings: Settings) -> dict[str, str]:
         f"{PREFIX}REDIS_URL": settings.redis_url.get_secret_value(),
         f"{PREFIX}DATABASE_URL": settings.database,
         f"{PREFIX}AGENT": settings.agent,
+        f"{PREFIX}METRICS__PORT": "0",  # the receiver gives the numbers of all children
+        f"{PREFIX}LOG_DIR": str(settings.log_directory.resolve()),
         "PROMETHEUS_MULTIPROC_DIR": str(samples.resolve()),
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
 from hashlib import sha256
@@ -108,8 +109,9 @@ class LoginFiles:
         """Files that are too old to be of use. One that is being written now is not."""
         for kind, lifetime in ((_TOKEN, TOKEN_LIFETIME), (_SESSION, SESSION_LIFETIME)):
             for path in self._directory.glob(f"{kind}-*"):
-                if path.stat().st_mtime * 1000 < now_ms() - lifetime.total_seconds() * 1000:
-                    yield path
+                with suppress(FileNotFoundError):  # somebody else removed it just now
+                    if path.stat().st_mtime * 1000 < now_ms() - lifetime.total_seconds() * 1000:
+                        yield path
 
 
 def _read(path: Path, secret: str) -> Login | None:

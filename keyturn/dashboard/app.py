@@ -27,6 +27,7 @@ from keyturn.dashboard.pages import (
     login,
     messages,
     overview,
+    pauses,
     queues,
     sessions,
     settings,
@@ -68,6 +69,7 @@ PAGES = (
     PageRoute("/deliveries", deliveries.show),
     PageRoute("/sessions", sessions.search),
     PageRoute("/session", sessions.show),
+    PageRoute("/pauses", pauses.show),
     PageRoute("/queues", queues.show),
     PageRoute("/workers", queues.show_workers),
     PageRoute("/usage", usage.show),
@@ -79,9 +81,12 @@ FORMS = (
     FormRoute("/conversation/read", conversations.read),
     FormRoute("/conversation/release", conversations.release),
     FormRoute("/conversation/stop", conversations.stop),
+    FormRoute("/pauses/pause", pauses.pause),
+    FormRoute("/pauses/resume", pauses.resume),
     FormRoute("/messages/drop", messages.drop),
     FormRoute("/dead/read", dead.read),
     FormRoute("/dead/one", dead.deal_with_one),
+    FormRoute("/dead/edit", dead.edit_and_replay),
     FormRoute("/dead/bulk", dead.plan_bulk),
     FormRoute("/dead/bulk/run", dead.run_bulk),
     FormRoute("/session/read", sessions.read),
@@ -137,6 +142,7 @@ def _acting(desk: Desk, change: FormRoute) -> guard.Endpoint:
 async def _shown(desk: Desk, visit: Visit, role: Role, function: PageFunction) -> Response:
     """The page, or a page in the same frame that says why it is not there."""
     try:
+        await desk.watch.look_at_pauses()
         guard.check_role(visit.login, role)
         return await function(desk, visit)
     except Refused as error:

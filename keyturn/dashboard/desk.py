@@ -28,6 +28,7 @@ ROOMS = (
     ("/dead", "Dead letters"),
     ("/deliveries", "Deliveries"),
     ("/sessions", "Sessions"),
+    ("/pauses", "Pauses"),
     ("/queues", "Queues"),
     ("/workers", "Workers"),
     ("/usage", "Usage"),
@@ -54,11 +55,12 @@ class Desk:
         notes = tuple(self.notes.pop(visit.login.secret, ()))
         common = {
             "login": visit.login,
-            "may": {role.value: visit.login.role.may(role) for role in Role},
+            "may": rights(visit.login),
             "rooms": ROOMS,
             "room": "/" + visit.request.url.path.split("/")[1],
             "here": visit.here,
             "notes": notes,
+            "paused": self.watch.pauses,
         }
         return HTMLResponse(render(template, {**common, **values}), status)
 
@@ -69,8 +71,17 @@ class Desk:
 
     async def act(self, visit: Visit, action: str, target: str, work: Callable[[], Awaitable[T]]) -> T:
         """Do something in the name of whoever asks, with a row in the audit log."""
-        operator = Operator(visit.login.name, visit.login.role.value)
-        return await audited(self.pipe.store, operator, Action(action, target), work)
+        return await audited(self.pipe.store, self.operator(visit), Action(action, target), work)
+
+    @staticmethod
+    def operator(visit: Visit) -> Operator:
+        """Who asks, as the audit log names them."""
+        return Operator(visit.login.name, visit.login.role.value)
+
+
+def rights(login: Login) -> dict[str, bool]:
+    """For each role, whether what it may do is offered to whoever is logged in."""
+    return {role.value: login.role.may(role) for role in Role}
 
 
 @value
@@ -92,7 +103,9 @@ class Visit:
 
     @property
     def here(self) -> str:
-        """The path and query of this page, to come back to."""
+        """The path and query of this page, to come back to. Nobody can come back to what a form was answered with."""
+        if self.request.method == "POST":
+            return "/"
         url = self.request.url
         return url.path + (f"?{url.query}" if url.query else "")
 

@@ -13,8 +13,9 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -27,7 +28,9 @@ from shared.errors import PipelineError
 from shared.value import value
 
 BODY_LIMIT = 256 * 1024
+FIELD_LIMIT = 5000
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[\w.-]+))(?::(?P<port>\d{1,5}))?", re.ASCII)
 FORM = "application/x-www-form-urlencoded"
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -93,7 +96,7 @@ def login_of(request: Request, logins: LoginFiles) -> Login | None:
 
 def cookie_name(request: Request) -> str:
     """Cookies are not separated by port, so the name is."""
-    return f"keyturn_{request.url.port or 0}"
+    return f"keyturn_{_port(request.headers.get('host', ''))}"
 
 
 def to_login(request: Request) -> Response:
@@ -114,8 +117,8 @@ def check_same_origin(request: Request) -> None:
         if site != "same-origin":
             raise Refused(403, "a change must come from the dashboard's own page")
         return
-    origin = urlsplit(request.headers.get("origin", ""))
-    if not origin.netloc or origin.netloc.lower() != request.headers.get("host", "").lower():
+    _, _, origin = request.headers.get("origin", "").partition("://")
+    if not origin or origin.lower() != request.headers.get("host", "").lower():
         raise Refused(403, "a change must come from the dashboard's own page")
 
 
@@ -131,7 +134,10 @@ async def read_form(request: Request) -> Form:
                 raise Refused(413, "the form is too large")
     except ClientDisconnect:
         raise Refused(400, "the form is not complete") from None
-    return Form(parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=5000))
+    try:
+        return Form(parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=FIELD_LIMIT))
+    except ValueError:
+        raise Refused(413, "the form has too many fields") from None
 
 
 def check_form_token(login: Login, form: Form) -> None:
@@ -141,16 +147,20 @@ def check_form_token(login: Login, form: Form) -> None:
 
 def local_path(text: str) -> str:
     """A path of this dashboard; the overview for anything that would lead elsewhere."""
-    wanted = urlsplit(text)
-    leads_away = wanted.scheme or wanted.netloc or not text.startswith("/") or text.startswith("//") or "\\" in text
+    leads_away = not text.startswith("/") or text.startswith("//") or "\\" in text
     return "/" if leads_away or any(ord(char) < 32 for char in text) else text
 
 
 def _hostname(host: str) -> str:
-    """The name in a Host header, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+    """The name in a Host header, without its port; empty where it is not written as one."""
+    found = _HOST.fullmatch(host.lower())
+    return (found["address"] or found["name"]) if found is not None else ""
+
+
+def _port(host: str) -> str:
+    """The port in a Host header; 0 where it names none."""
+    found = _HOST.fullmatch(host.lower())
+    return found["port"] or "0" if found is not None else "0"
 
 
 Endpoint = Callable[[Request], Awaitable[Response]]

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import jinja2
 import orjson
+from markupsafe import Markup, escape
 
 from shared import VERSION
 from shared.reading.trace import reason_word
@@ -45,6 +46,11 @@ def shown(value: object) -> str:
     )
 
 
+def unchanged(text: str) -> Markup:
+    """A stranger's text in a field that is sent back to us: escaped, with every character that it has, hidden ones too."""
+    return escape(text)
+
+
 def when(at: datetime | None) -> str:
     """A time for a person, in UTC."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if at is not None else "–"
@@ -67,7 +73,10 @@ def duration(seconds: float) -> str:
 
 def ago(at: datetime | None) -> str:
     """How long ago something was."""
-    return duration(max(0.0, (datetime.now(UTC) - at).total_seconds())) if at is not None else "–"
+    if at is None:
+        return "–"
+    seconds = max(0, int((datetime.now(UTC) - at).total_seconds()))
+    return f"{seconds} s" if seconds < 10 else duration(seconds)
 
 
 def number(count: float) -> str:
@@ -110,6 +119,7 @@ def _templates() -> jinja2.Environment:
             "duration": duration,
             "number": number,
             "pretty": pretty,
+            "unchanged": unchanged,
             "word": reason_word,
         }
     )

@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from time import monotonic
 
+import redis
+
 from shared.background import survived
+from shared.errors import Unavailable
 from shared.lane_key import TURNS
 from shared.pipeline import Pipeline
-from shared.reading.overview import Overview, overview
+from shared.reading.conversations import RecentConversation, recent_conversations
+from shared.reading.overview import ANSWER_SECONDS, Overview, in_time, overview
+from shared.reading.pauses import Pause, pauses_now
 from shared.value import value
 
 FRESH_SECONDS = 1.0
 SAMPLE_SECONDS = 10.0
 SAMPLES = 360  # an hour
+RECENT = 8  # conversations
 
 
 @value
@@ -36,8 +43,12 @@ class Watch:
     def __init__(self, pipe: Pipeline) -> None:
         self._pipe = pipe
         self._looking = asyncio.Lock()
+        self._looking_at_pauses = asyncio.Lock()
         self._newest: tuple[float, Overview] | None = None
         self._counted: tuple[float, int] | None = None  # when, and the number of the newest part then
+        self._paused_at = float("-inf")
+        self.pauses: tuple[Pause, ...] = ()  # as the last look at them found them
+        self.recent: tuple[RecentConversation, ...] = ()  # as the last look found them
         self.samples: deque[Sample] = deque(maxlen=SAMPLES)
 
     async def look(self) -> Overview:
@@ -45,8 +56,23 @@ class Watch:
         async with self._looking:
             if self._newest is None or monotonic() - self._newest[0] > FRESH_SECONDS:
                 seen = await overview(self._pipe)
+                recent = await in_time(recent_conversations(self._pipe, RECENT)) if seen.stored is not None else None
+                if recent is not None:
+                    self.recent = recent
                 self._newest = monotonic(), seen
             return self._newest[1]
+
+    async def look_at_pauses(self, *, now: bool = False) -> None:
+        """Know what is paused, as it was within the last second; while a store is away, what was known last. `now`: anew."""
+        async with self._looking_at_pauses:
+            if not now and monotonic() - self._paused_at < FRESH_SECONDS:
+                return
+            with suppress(Unavailable, redis.RedisError, TimeoutError):
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    self.pauses = await pauses_now(self._pipe)
+            self._paused_at = monotonic()
+        if now:
+            self._newest = None  # its verdict names the pauses, too
 
     async def sample(self) -> None:
         """Note how things stand, every ten seconds, until cancelled."""

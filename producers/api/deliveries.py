@@ -11,11 +11,12 @@ from starlette.responses import JSONResponse, Response
 
 from producers.api.keys import ApiKeys
 from producers.heard import parse_json
+from producers.quotas import Quotas
 from producers.server import http
 from shared.announcing import Announcement, TargetOutcome, announce, check
-from shared.errors import Malformed
+from shared.errors import Malformed, TooMany
 from shared.pipeline import Pipeline
-from shared.platforms.api import ApiSettings
+from shared.platforms.api import NAME, ApiSettings
 from shared.targets import Target, TargetKind, parse_targets
 
 EVERY_CHAT = "*"
@@ -28,10 +29,12 @@ class ApiDeliveries:
     def __init__(self, pipe: Pipeline, keys: ApiKeys) -> None:
         self._pipe = pipe
         self._keys = keys
+        self._quotas = Quotas(pipe, NAME)
         self._allowed = frozenset(pipe.settings.block(ApiSettings).deliver_to)
 
     async def deliver(self, request: Request) -> Response:
-        """202 if a target took it, 200 if all had it before, 422 if none could be told; each target says why."""
+        """202 if a target took it, 200 if all had it before, 422 if none could be told; each target says why. Each target
+        counts as one message of its sender: beyond a quota, TooMany, and nothing is sent."""
         caller = self._keys.check(request, "send")
         fields = parse_json(await http.read_body(request, self._pipe.settings))
         if unknown := sorted(fields.keys() - _FIELDS):
@@ -42,6 +45,10 @@ class ApiDeliveries:
         targets = parse_targets(_targets(fields.get("to")))
         told = {target: _not_allowed(target) for target in targets if not may_deliver(target, self._allowed)}
         allowed = [target for target in targets if target not in told]
+        for target in allowed:
+            over = await self._quotas.check_send(f"{said.sender} {said.key} {target}", caller.sender)
+            if over is not None:
+                raise TooMany(over.quota, over.retry_after)
         told |= dict(zip(allowed, await announce(self._pipe, said, allowed), strict=True))
         outcomes = {each.outcome for each in told.values()}
         status = 422 if outcomes == {"refused"} else 202 if outcomes - {"known", "refused"} else 200

@@ -14,7 +14,7 @@ from producers.api.events import EventStream, follow_replies
 from producers.api.keys import ApiKeys
 from shared.clock import iso
 from shared.errors import Malformed
-from shared.lane_key import conversation_of
+from shared.lane_key import begins_as_conversation, conversation_of
 from shared.pipeline import Pipeline
 from shared.reading.trace import reason_word, trace
 from shared.session_key import SessionKey
@@ -35,7 +35,8 @@ class ApiReader:
         id = request.path_params["id"]
         found = await trace(self._pipe, id) if _MESSAGE_ID.fullmatch(id) else None
         key = conversation_of(found.session_key) if found is not None and found.session_key is not None else None
-        if found is None or key is None or not caller.owns(SessionKey.parse(key)):
+        # a message of somebody who was forgotten has no session key any more
+        if found is None or key is None or not begins_as_conversation(key) or not caller.owns(SessionKey.parse(key)):
             return JSONResponse({"error": "no such message"}, 404)
         shown = {
             "id": found.id,

@@ -47,6 +47,20 @@ GET_MESSAGE = operation(
     parameters=[{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
     security=_KEY,
 )
+_SCALE: Schema = object_(
+    {
+        "work": {"type": "integer", "minimum": 0},
+        "running": {"type": "integer", "minimum": 0},
+        "ready": {"type": "integer", "minimum": 0},
+        "ready_seconds": {"type": "number", "minimum": 0},
+    },
+    *("work", "running", "ready", "ready_seconds"),
+)
+GET_SCALE = operation(
+    "How much work there is for workers.",
+    {"200": answer("Of the whole deployment.", _SCALE), **errors(401, 403, 503)},
+    security=_KEY,
+)
 _DELIVERY: Schema = object_(
     {
         "id": {"type": "string", "minLength": 1, "maxLength": 256},

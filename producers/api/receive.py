@@ -18,6 +18,7 @@ from producers.api.cors import Cors
 from producers.api.deliveries import ApiDeliveries
 from producers.api.keys import ApiKeys, Caller
 from producers.api.messages import ApiReader
+from producers.api.scale import ApiScale
 from producers.heard import Event, parse_json
 from producers.receiving import Receiver, Reception
 from producers.server.http import answering
@@ -43,6 +44,7 @@ def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:
         PlatformRoute("/v1/messages/{id}", reader.get_message, "GET", openapi.GET_MESSAGE),
         PlatformRoute("/v1/sessions/{key:path}/events", reader.follow, "GET", openapi.FOLLOW),
         PlatformRoute("/v1/chat/completions", with_errors_in_form(completions.create), operation=openapi.COMPLETE),
+        PlatformRoute("/v1/scale", ApiScale(pipe, keys).get, "GET", openapi.GET_SCALE),
         PlatformRoute("/v1/models", with_errors_in_form(models.list), "GET", openapi.LIST_MODELS),
         PlatformRoute("/v1/models/{id}", with_errors_in_form(models.get), "GET", openapi.GET_MODEL),
     )

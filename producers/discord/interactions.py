@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from producers.access import Verdict, judge
 from producers.discord.commands import normalise_command, token_of
 from producers.discord.snowflake import snowflake
 from shared.clock import now_ms
 from shared.errors import Malformed
 from shared.messages import Inbound
-from shared.platforms.discord import DiscordSettings
-from shared.settings import Settings
 
 _EPHEMERAL = 64  # a message flag: only the caller sees it
 THINKING: dict[str, Any] = {"type": 5}  # "thinking…", until the answer takes its place
@@ -19,6 +17,7 @@ NOT_ALLOWED = "You may not talk to this bot here."
 NOTHING_SAID = "There is nothing to answer in this."
 NOT_UNDERSTOOD = "This could not be understood."
 _NOT_OFFERED = "This bot has no forms."
+Admits = Callable[[Inbound], Awaitable[bool]]  # whether a message's sender may talk to us there
 
 
 def notice(text: str) -> dict[str, Any]:
@@ -45,8 +44,9 @@ def without_command(interaction: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def first_response(interaction: dict[str, Any], block: DiscordSettings, settings: Settings) -> dict[str, Any]:
-    """What the caller sees at once. Who may not talk is told so; for others an answer is being made."""
+async def first_response(interaction: dict[str, Any], admits: Admits) -> dict[str, Any]:
+    """What the caller sees at once. Who may not talk is told so; for others an answer is being made. Raises what `admits`
+    does."""
     if (response := without_command(interaction)) is not None:
         return response
     try:
@@ -55,4 +55,4 @@ def first_response(interaction: dict[str, Any], block: DiscordSettings, settings
         return notice(NOT_UNDERSTOOD)
     if not isinstance(heard, Inbound):
         return notice(NOTHING_SAID)
-    return THINKING if judge(heard, block, settings) is Verdict.ADMITTED else notice(NOT_ALLOWED)
+    return THINKING if await admits(heard) else notice(NOT_ALLOWED)

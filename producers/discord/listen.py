@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from producers.access import Verdict, judge
 from producers.discord.directory import DiscordDirectory
 from producers.discord.frames import Dispatch
 from producers.discord.gateway import Gateway
@@ -27,10 +28,12 @@ from producers.discord.normalise import INTERACTION, MESSAGE, normalise
 from producers.discord.position import Position, Positions
 from producers.heard import Event, Heard
 from producers.listening import Connection
+from producers.pairing import Pairing
 from shared import log
 from shared.background import end_tasks
 from shared.errors import Denied, PipelineError, RateLimited
 from shared.http_client import HttpClient, open_http_client
+from shared.messages import Inbound
 from shared.pipeline import Pipeline
 from shared.platforms.discord import NAME, DiscordSettings
 from shared.platforms.discord_api import DiscordApi, open_discord_api
@@ -63,6 +66,7 @@ class GatewayConnection(Connection):
         self._settings = pipe.settings.block(DiscordSettings)
         self.credential = self._settings.credential
         self._pipe = pipe
+        self._pairing = Pairing(pipe, self._settings)
         self._api = api
         self._directory = DiscordDirectory(Lookups(api), self.credential)
         self._positions = Positions(pipe, self._settings)
@@ -168,11 +172,16 @@ class GatewayConnection(Connection):
 
     async def _first_response(self, interaction: dict[str, Any]) -> None:
         """Without it the caller sees a failure; the answer comes all the same, as a message in the channel."""
-        response = first_response(interaction, self._settings, self._pipe.settings)
         try:
+            response = await first_response(interaction, self._admits)
             await self._api.call(Route("POST", callback_path(interaction)), response, seconds=RESPONSE_SECONDS)
         except PipelineError as error:
             log.get().warning("an interaction was not acknowledged", platform=NAME, error=str(error))
+
+    async def _admits(self, said: Inbound) -> bool:
+        """As whoever settles it will decide: by the lists, or because somebody approved the sender."""
+        verdict = judge(said, self._settings, self._pipe.settings)
+        return verdict is Verdict.ADMITTED or (verdict is Verdict.STRANGER and await self._pairing.admits(said))
 
 
 def _ref(dispatch: Dispatch) -> str:

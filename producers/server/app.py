@@ -20,7 +20,7 @@ from producers.server.unverified import Antechamber
 from shared import VERSION, metrics
 from shared.errors import PipelineError
 from shared.pipeline import Pipeline
-from shared.reading.gauges import render_gauges
+from shared.reading.gauges import GaugeCollector
 
 LOOK_SECONDS = 8.0  # how long a store may take before a health route goes on without it
 
@@ -63,10 +63,11 @@ def _routes(pipe: Pipeline) -> list[Route]:
 
 
 class Health:
-    """The routes /health/live and /health/ready. Both answer while stores are away."""
+    """The routes /healthz, /readyz and /metrics. All answer while stores are away."""
 
     def __init__(self, pipe: Pipeline) -> None:
         self._pipe = pipe
+        self._gauges = GaugeCollector(pipe)
 
     async def live(self, _: Request) -> Response:
         return JSONResponse({"status": "alive"})
@@ -81,17 +82,13 @@ class Health:
         return JSONResponse({"ready": ready, **checks}, 200 if ready else 503)
 
     async def metrics(self, _: Request) -> Response:
-        try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                gauges = await render_gauges(self._pipe)
-        except TimeoutError:
-            gauges = b""
+        gauges = await self._gauges.render()  # first: what it could not read is counted
         return PlainTextResponse(metrics.render() + gauges, media_type="text/plain; version=0.0.4")
 
     async def _database_up(self) -> bool:
         try:
             async with asyncio.timeout(LOOK_SECONDS):
-                await self._pipe.store.backlog()
+                await self._pipe.store.overview.counts(1)
         except (PipelineError, TimeoutError):
             return False
         return True

@@ -23,6 +23,7 @@ from shared.interpreter import share_with_threads
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from shared.store.database.schema import require_schema
+from shared.tracing import open_tracing
 
 PROCESS = "receive"  # as the log calls it
 DRAIN_SECONDS = 10
@@ -76,7 +77,8 @@ async def _serve(config: Settings, listening: socket.socket, ready: Callable[[st
         stop = partial(server.stop, app.state.stopping)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop)
-        async with RunningProducer(pipe, PROCESS, partial(mount, app)).listening(stop):
+        producer = RunningProducer(pipe, PROCESS, partial(mount, app))
+        async with open_tracing(pipe, PROCESS), producer.listening(stop):
             gc.freeze()  # what is there now stays: looking through all of it again and again would hold up requests
             ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
             await server.serve(sockets=[listening])

@@ -1,4 +1,4 @@
-"""Step 1 for the generic webhook: the signature of Standard Webhooks over the raw bytes."""
+"""Step 1 for the generic webhook: the request is proved over its raw bytes, by Standard Webhooks or by the scheme that is set."""
 
 from __future__ import annotations
 
@@ -9,56 +9,43 @@ from starlette.responses import JSONResponse, Response
 
 from producers import message_body
 from producers.heard import Event, parse_json
-from producers.receiving import Receiver, Reception, only_header, secret_name
+from producers.receiving import Receiver, Reception, secret_name
 from producers.server.route import PlatformRoute
 from producers.settling import Recorded, Settled
-from producers.webhook.openapi import RECEIVE
-from shared import signing
+from producers.webhook.openapi import receive_operation
+from producers.webhook.proofs import WebhookProof, WebhookSigned, proof_by
 from shared.door import Acceptance
 from shared.errors import Malformed
 from shared.messages import Inbound
 from shared.pipeline import Pipeline
 from shared.platforms.webhook import NAME, WebhookSettings
-from shared.value import value
 
 
 def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:
     settings = pipe.settings.block(WebhookSettings)
     if settings.on:
-        reception = Reception(pipe, WebhookReceiver(settings.signing_keys()))
-        yield PlatformRoute(f"/webhooks/{NAME}", reception.receive, operation=RECEIVE)
-
-
-@value
-class WebhookSigned:
-    """What a request says was signed, and how."""
-
-    id: str
-    timestamp: str
-    signatures: str
+        scheme = settings.verified_by
+        reception = Reception(pipe, WebhookReceiver(proof_by(scheme, settings.signing_keys())))
+        yield PlatformRoute(f"/webhooks/{NAME}", reception.receive, operation=receive_operation(scheme))
 
 
 class WebhookReceiver(Receiver[WebhookSigned]):
-    """Any of the secrets verifies a request, so that a sender can rotate its own."""
+    """Any of the secrets proves a request, so that a sender can rotate its own."""
 
     name = NAME
-    body_is_signed = True
 
-    def __init__(self, keys: Sequence[bytes]) -> None:
-        self._keys = keys
+    def __init__(self, proof: WebhookProof) -> None:
+        self._proof = proof
+        self.body_is_signed = proof.needs_body
 
     def check_head(self, request: Request) -> WebhookSigned:
-        id, timestamp = only_header(request, "webhook-id"), only_header(request, "webhook-timestamp")
-        signatures = only_header(request, "webhook-signature")
-        signing.check_head(id, timestamp)
-        signing.check_form(signatures)
-        return WebhookSigned(id, timestamp, signatures)
+        return self._proof.head(request)
 
     def check_body(self, head: WebhookSigned, body: bytes) -> None:
-        signing.verify(self._keys, head.id, head.timestamp, head.signatures, body)
+        self._proof.check(head, body)
 
     def sender(self, head: WebhookSigned, body: bytes) -> str:
-        return secret_name(signing.verifier(self._keys, head.id, head.timestamp, head.signatures, body))
+        return secret_name(self._proof.key(head, body))
 
     async def parse(self, head: WebhookSigned, body: bytes) -> Sequence[Event]:
         try:
@@ -67,7 +54,9 @@ class WebhookReceiver(Receiver[WebhookSigned]):
             return (Event(head.id, {}, raw=body, broken=str(error)),)
 
     def normalise(self, event: Event, received_at: int) -> Inbound:
-        event_id = message_body.event_id_of(event.fields) or event.ref  # the latter is the `webhook-id` header
+        event_id = message_body.event_id_of(event.fields) or event.ref  # the latter is what a header named
+        if not event_id:
+            raise Malformed("id is needed: in the body, or in the header that WEBHOOK__ID_HEADER names")
         return message_body.normalise(event.fields, NAME, event_id, received_at)
 
     def answer(self, settled: Sequence[Settled]) -> Response:

@@ -13,7 +13,7 @@ from shared.codec import message_id
 from shared.errors import Malformed
 from shared.messages import Inbound, Source
 from shared.platforms.whatsapp import GROUP, NAME, part_of
-from shared.platforms.whatsapp_api import reason_of
+from shared.platforms.whatsapp_api import CLOSED, reason_of
 from shared.value import value
 
 _NEW_ID = ("user_changed_number", "user_changed_user_id")
@@ -115,10 +115,10 @@ def _status(status: dict[str, Any], account: str) -> Heard:
     """Sent, delivered and read are good news that nobody waits for; a failure is the last word on a reply."""
     if text(status, "status") != "failed":
         return Ignored("status")
-    codes = [error.get("code") for error in items(status, "errors")]
-    reasons = "; ".join(reason_of(code) for code in codes if type(code) is int) or "no reason given"
+    codes = [code for error in items(status, "errors") if type(code := error.get("code")) is int]
+    reasons = "; ".join(map(reason_of, codes)) or "no reason given"
     part, digest = part_of(text(status, "biz_opaque_callback_data"))
-    return Undelivered(_id(status, "id") or "", reasons, account, part, digest)
+    return Undelivered(_id(status, "id") or "", reasons, account, part, digest, not CLOSED.isdisjoint(codes))
 
 
 def _called(said: str, own: str) -> tuple[bool, str]:

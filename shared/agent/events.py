@@ -7,14 +7,14 @@
 | `Began`, `Ended` | a tool call runs; it has a result | no; a call that began and did not end is kept as interrupted |
 | `Notice` | something that people should read and the model should not | no; the chat reads it before the replies |
 | `Row` | one finished row of the transcript | yes, in the order of the events |
-| `Took` | mail from `turn.inbox` that a request showed to the model | it ends as merged with this turn |
+| `Took` | mail from `turn.inbox` that a request showed to the model | its words become a user's row here, and it ends as merged with this turn |
 | `Spent` | the usage of a request that no row carries: one that failed, or was cut short | yes, also if the turn is cut short |
 | `Ask` | a question to a person. The turn ends with one or several of them, and the answer takes it up | yes |
 | `Done` | the turn is over, and the chat is told the replies | yes |
 
 A turn is cut short when its user stops it. One that fails or is late is tried again, and keeps its steps (`Turn.steps`) only.
 Of a turn that asks, only the steps and the questions are kept: rows that are no steps come again, or are lost.
-`Took` is refused with an error as yet: see workers/agents/heard.py.
+A turn that asks leaves what it took as mail, and so does one that fails.
 
 An agent that yields no `Row` has the text of its replies kept as its rows, so for a plain answer one `Done` is enough.
 """
@@ -84,7 +84,8 @@ class Row:
 
 @value
 class Took:
-    """Mail from the inbox that a request has shown to the model. It ends with this turn as merged."""
+    """Mail from the inbox that a request has shown to the model. It ends with this turn as merged. Yield it when the model
+    has begun to answer that request: not before, because taken mail of a request that failed is still mail."""
 
     inbound_ids: tuple[str, ...]
 

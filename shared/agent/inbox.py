@@ -16,6 +16,9 @@ class Inbox(Protocol):
     async def take(self, most: int = 3) -> tuple[Inbound, ...]:
         """The next waiting mail, oldest first."""
 
+    def given(self, id: str) -> Inbound | None:
+        """The message of that id, if `take` gave it in this turn."""
+
 
 class EmptyInbox:
     """An inbox that never has mail: every message waits for a turn of its own."""
@@ -25,3 +28,6 @@ class EmptyInbox:
 
     async def take(self, most: int = 3) -> tuple[Inbound, ...]:
         return ()
+
+    def given(self, id: str) -> Inbound | None:
+        return None

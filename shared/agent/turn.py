@@ -11,7 +11,7 @@ from shared.agent.events import Ask
 from shared.agent.files import Files, NoFiles
 from shared.agent.inbox import EmptyInbox, Inbox
 from shared.agent.steps import Steps, UnrecordedSteps
-from shared.messages import Entry, Inbound, Reply
+from shared.messages import Entry, Inbound, Reply, Source
 from shared.value import value
 
 
@@ -59,6 +59,9 @@ class Turn:
     deadline: float = math.inf  # by time.monotonic(): the turn is cut short then
     rows: tuple[Entry, ...] = ()  # what earlier attempts finished, in order: the rows of `steps`
     answers: Mapping[str, Said] = field(default_factory=dict)  # what people said to the questions of `rows`, by Ask.id
+    asker: Source | None = (
+        None  # who asked for the run, where an answer takes it up that may be another's; None: the mail's
+    )
     steps: Steps = field(default_factory=UnrecordedSteps, compare=False, repr=False)
     inbox: Inbox = field(default_factory=EmptyInbox, compare=False, repr=False)
     files: Files = field(default_factory=NoFiles, compare=False, repr=False)  # reads what `mail` and `history` refer to
@@ -71,4 +74,5 @@ class Result:
     entries: tuple[Entry, ...] = ()
     replies: tuple[Reply, ...] = ()
     spent: tuple[Mapping[str, Any], ...] = ()  # usage that none of the rows carries
-    asks: tuple[Ask, ...] = ()  # the turn ends with these questions instead, and no replies
+    asks: tuple[Ask, ...] = ()  # the turn ends with these questions; of its rows, only what they cost counts now
+    took: tuple[str, ...] = ()  # ids of mail from the inbox that the model was shown: it ends with this turn

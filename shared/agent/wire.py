@@ -135,6 +135,7 @@ def _turn(content: Mapping[str, Any]) -> Turn:
         "notes": tuple(content["notes"]),
         "memory": tuple(content["memory"]),
         "answers": {id: from_fields(Said, said) for id, said in content["answers"].items()},
+        "asker": decode_source(content["asker"]) if content.get("asker") is not None else None,
         "speaker": Speaker(
             speaker["owner"],
             frozenset(speaker["rights"]),

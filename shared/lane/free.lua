@@ -11,7 +11,7 @@ if redis.call('EXISTS', state) == 0 then return 0 end
 local held = redis.call('HMGET', state, 'token', 'until', 'attempts')
 local was = held[1] and 3 or held[2] and 2 or 1
 if held[1] and (tonumber(held[3]) or 0) > 0 then redis.call('HINCRBY', state, 'attempts', -1) end
-redis.call('HDEL', state, 'token', 'until', 'since')
+redis.call('HDEL', state, 'token', 'until', 'since', 'hears')
 redis.call('HSET', state, 'job', ARGV[3])
 redis.call('ZADD', due, now_ms() + recheck_wake_after_ms, key)
 rq_enqueue(3, 3)

@@ -4,6 +4,7 @@ put        mail in; an idle key gets a wake on its partition's RQ queue
 start      a worker begins a wake and claims the key: lease and first mail in one call
 lease      acknowledge (next mail, hand over, or idle), release (now or delayed); renewed in the background
 recover    the housekeeper wakes keys whose lease, delay or wake has gone
+pausing.py a key whose mail a pause holds is parked by start and acknowledge, and woken when the pause ends
 
 After a crash at any point the mail is still in the mailbox or, after a loss of Redis, in the journal.
 
@@ -17,7 +18,7 @@ Attempts are counted in the key's state, for one piece of mail: `of` is its seq,
 | attempt     | a further attempt at that mail begins         | as it is | +1       | as it is|
 | attempt     | an attempt at other mail begins               | its seq  | 1        | 0       |
 | acknowledge | the next mail is claimed under the same lease | its seq  | 1        | 0       |
-| acknowledge | nothing waits, or the key is handed over      | removed  | removed  | removed |
+| acknowledge | nothing waits, handed over, or parked         | removed  | removed  | removed |
 | release     | the attempt failed (1)                        | as it is | as it is | +1      |
 | release     | something failed before an attempt began (+)  | as it is | +1       | +1      |
 | release     | the attempt does not count (0, w)             | as it is | -1       | as it is|
@@ -114,9 +115,9 @@ class Lane:
         wake = StartedWake(job_id, fresh_id(), queue, datetime.now(UTC), by)
         token = fresh_id()
         names = [wake.job_key, popped_key(queue), wake.running_key, wake.execution_key, wake.executions_key]
-        names.append(keys.due(self.name))
+        names += [keys.due(self.name), keys.PAUSES, keys.parked(self.name)]
         args = [job_id, wake.execution, by.name, time_text(wake.started), wake.started.timestamp(), by.heartbeat_ttl_s]
-        args += [token, self.lease_ms, limit, keys.mail(self.name, ""), keys.state(self.name, "")]
+        args += [token, self.lease_ms, limit, keys.mail(self.name, ""), keys.state(self.name, ""), self.name]
         answer = await by.server.call(START, names, args)
         claim = Claim(answer[0])
         if claim is Claim.GONE:

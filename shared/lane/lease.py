@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared import keys
+from shared.busy import BusyMode
 from shared.failpoints import reach
 from shared.lane.garbage import Garbled, natural, purge
+from shared.lane.rq_names import CHANNEL_PREFIX
 from shared.lane.wake import StartedWake
 from shared.redis_servers import Script
 from shared.value import value
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from shared.lane.lane import Lane
 
 _HERE = Path(__file__).parent
-ACKNOWLEDGE, RELEASE, ATTEMPT = (Script.load(_HERE / f"{name}.lua") for name in ("acknowledge", "release", "attempt"))
+ACKNOWLEDGE, RELEASE, ATTEMPT, LISTEN = (
+    Script.load(_HERE / f"{name}.lua") for name in ("acknowledge", "release", "attempt", "listen")
+)
 FIRST_MAILBOX_SEQ = 10**15  # the journal counts from 1; a mailbox that numbers by itself uses microseconds since 1970
 
 
@@ -94,8 +98,13 @@ class Lease:
         self.cut_short = False  # whether the running turn was ended for that
         self.killed_by_operator = False  # RQ's stop-job: the attempt counts as failed
         self.on_lost: Callable[[], object] | None = None
+        self.busy_mode: BusyMode | None = None  # that was set while this lease was held
+        # Mail came that the running turn may want, or a busy mode was set for mail after a number.
+        self.on_told: Callable[[int | None], object] | None = None
+        self.on_held_up: Callable[[], object] | None = None  # at a renewal, mail waited behind the first
         self._names = [keys.mail(lane.name, self.key), keys.state(lane.name, self.key), keys.due(lane.name)]
         self._names += self.wake.finish_keys()
+        self._names_to_go_on = [*self._names, keys.PAUSES, keys.parked(lane.name)]
         self._turn: tuple[int, Callable[[], object]] | None = None  # the running one: received_ms, and how to end it
 
     @property
@@ -140,13 +149,14 @@ class Lease:
         return not self.lost
 
     async def acknowledge(self, seqs: Sequence[int], *, limit: int, hand_over: bool = False) -> list[Waiting]:
-        """Drop done mail and get the next. Empty: the lease has ended, because nothing waits or another took the key."""
+        """Drop done mail and get the next. Empty: the lease has ended, because nothing waits, a pause holds the key, or
+        another took it."""
         lane = self.lane
         wake = lane.fresh_wake(self.key) if hand_over else None
-        names = [*self._names, *wake.keys] if wake is not None else self._names
+        names = [*self._names_to_go_on, *wake.keys] if wake is not None else self._names_to_go_on
         args: list[Any] = [self.key, self.token, lane.lease_ms, limit, int(hand_over), lane.recheck_wake_after_ms]
         args += self.wake.finish_args(lane.result_ttl_s)
-        args += [len(seqs), *seqs, *(wake.args if wake is not None else ())]
+        args += [lane.name, len(seqs), *seqs, *(wake.args if wake is not None else ())]
         reach("acknowledge.before")
         lane.renewal.let_go(self)  # no renewal may follow: it would take the lease again that this call gives up
         answer = await self.server.call(ACKNOWLEDGE, names, args)
@@ -169,6 +179,13 @@ class Lease:
         asked = self.server.client.zrange(self._names[0], 0, at_most - 1, withscores=True)
         found = await self.server.asked(asked)
         return [Waiting(int(seq), payload) for payload, seq in found]
+
+    async def listen(self, at_most: int) -> tuple[int, list[Waiting]]:
+        """The same, with the highest number of all mail. From now on `on_told` is called when mail comes. Nothing is heard
+        and nothing waits where the key is another's."""
+        channel = CHANNEL_PREFIX + self.wake.by.name
+        answer = await self.server.call(LISTEN, self._names[:2], [self.token, channel, at_most])
+        return (natural(answer[1]), unpack_mail(answer[2:])) if answer[0] == 1 else (0, [])
 
     async def release(self, *, delay: timedelta = timedelta(0), spent: bool, outage: bool = False) -> None:
         """Give the key back with its mail, awake at once or after `delay`.
@@ -205,6 +222,12 @@ class Lease:
             (_, interrupt), self._turn = self._turn, None
             self.cut_short = True
             interrupt()
+
+    def told(self, mode: BusyMode | None = None, after: int = 0) -> None:
+        """Somebody put mail for the running turn, or set the busy mode for mail after that number. Safe to repeat."""
+        self.busy_mode = mode or self.busy_mode
+        if self.on_told is not None:
+            self.on_told(after if mode is not None else None)
 
     def lose(self) -> None:
         """Another worker has the key now."""

@@ -28,6 +28,7 @@ class Claim(Enum):
     IDLE = 0  # nothing waits for the key
     HELD = 1  # another worker has it
     LEASED = 2  # it is ours
+    PAUSED = 3  # a pause holds it
 
 
 class Recovered(Enum):

@@ -42,7 +42,7 @@ elseif last_job and redis.call('HGET', job_prefix .. last_job, 'status') == 'que
   end
   cause, waited = 4, looks .. ':' .. job_id
 end
-redis.call('HDEL', state, 'token', 'until', 'since', 'waited')
+redis.call('HDEL', state, 'token', 'until', 'since', 'hears', 'waited')
 redis.call('HSET', state, 'job', job_id)
 if waited then redis.call('HSET', state, 'waited', waited) end
 redis.call('ZADD', due, at + recheck_wake_after_ms, key)

@@ -13,7 +13,7 @@ local key, token, delay_ms, attempt = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[
 local recheck_wake_after_ms, job_id = tonumber(ARGV[5]), ARGV[13]
 rq_finish(3, 6)
 if redis.call('HGET', state, 'token') ~= token then return 0 end
-redis.call('HDEL', state, 'token', 'until', 'since')
+redis.call('HDEL', state, 'token', 'until', 'since', 'hears')
 if attempt == '+' then redis.call('HINCRBY', state, 'attempts', 1) end
 if attempt == '1' or attempt == '+' then redis.call('HINCRBY', state, 'failed', 1) end
 if attempt == '0' or attempt == 'w' then redis.call('HINCRBY', state, 'attempts', -1) end

@@ -1,6 +1,7 @@
 """Keeps the leases of one process: one task renews all of them, so a turn costs no timer of its own.
 
-A renewal also brings what the key's state says meanwhile: that another worker has the key, or that the user said /stop.
+A renewal also brings what the key's state says meanwhile: that another worker has the key, that the user said /stop, or that mail
+waits behind the running turn.
 """
 
 from __future__ import annotations
@@ -63,10 +64,11 @@ class Renewal:
         leases = [lease for lease in leases if lease.token in self._held]  # some may have ended since they were listed
         names = [keys.due(self._lane_name)]
         for lease in leases:
-            names += [keys.state(self._lane_name, lease.key), lease.wake.job_key]
+            names += [keys.state(self._lane_name, lease.key), lease.wake.job_key, keys.mail(self._lane_name, lease.key)]
         args = [self._lease_ms, *(item for lease in leases for item in (lease.token, lease.key))]
         reach("renew.before")
-        for lease, renewed in zip(leases, await server.call(RENEW, names, args), strict=True):
+        answer = await server.call(RENEW, names, args)
+        for lease, renewed, mail in zip(leases, answer[::2], answer[1::2], strict=True):
             if lease.token not in self._held:
                 continue
             if not renewed:
@@ -74,3 +76,5 @@ class Renewal:
                 lease.lose()
             elif renewed > 1:
                 lease.drop_until(renewed)
+            if mail > 1 and lease.on_held_up is not None:
+                lease.on_held_up()

@@ -27,6 +27,7 @@ import zlib
 from datetime import datetime
 from typing import Any
 
+EVERYTHING = "rq:*"  # all names of RQ, as a pattern
 QUEUES = "rq:queues"
 WORKERS = "rq:workers"
 SUSPENDED = "rq:suspended"
@@ -52,7 +53,7 @@ class JobField:
 
 
 class WorkerField:
-    """Fields of a worker's hash. `running` and `capacity` are ours: RQ's own workers have one job at a time."""
+    """Fields of a worker's hash. `running`, `capacity` and `slots` are ours: RQ's own workers have one job at a time."""
 
     BIRTH = "birth"
     LAST_HEARTBEAT = "last_heartbeat"
@@ -62,6 +63,7 @@ class WorkerField:
     WORKING_TIME = "total_working_time"
     RUNNING = "running"
     CAPACITY = "capacity"
+    SLOTS = "slots"  # by lane, used and there: "turns:3/200,control:0/16"
 
 
 EXECUTION_HEARTBEAT = "last_heartbeat"  # field of an execution's hash

@@ -36,8 +36,9 @@ async def audited(store: Store, operator: Operator, action: Action, work: Callab
     number = await store.audit.begin(operator.name, operator.role, action.name, action.target)
     try:
         result = await work()
-    except PipelineError as error:
-        await store.audit.end(number, f"failed: {error}")
+    except Exception as error:
+        said = str(error) if isinstance(error, PipelineError) else type(error).__name__
+        await store.audit.end(number, f"failed: {said}")
         raise
     await store.audit.end(number, "done")
     return result

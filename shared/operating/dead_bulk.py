@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum
+from functools import partial
 
 from shared.errors import CannotDo
+from shared.operating.audit import Action, Operator, audited
 from shared.operating.dead_letters import drop_letter, replay_letter
 from shared.pipeline import Pipeline
 from shared.reading.dead_letters import DeadLetter, LetterState, dead_letter_page
@@ -83,14 +85,22 @@ async def matching_letters(store: Store, wanted: LetterFilter) -> MatchingLetter
     )
 
 
-async def deal_with_letters(pipe: Pipeline, action: LetterAction, ids: tuple[int, ...]) -> BulkResult:
-    """Replay or drop letters, oldest first. Letters that somebody closed meanwhile are counted as failed, and left alone."""
+async def deal_with_letters(
+    pipe: Pipeline, action: LetterAction, ids: tuple[int, ...], operator: Operator
+) -> BulkResult:
+    """Replay or drop letters, oldest first. Letters that somebody closed meanwhile are counted as failed, and left alone. Each
+    letter has a row of its own in the audit log, as it would have by itself."""
     done, failed = 0, Counter[str]()
     for id in ids[:AT_ONCE]:
+        work = partial(_deal_with, pipe, action, id)
         try:
-            await (replay_letter(pipe, id) if action is LetterAction.REPLAY else drop_letter(pipe.store, id))
+            await audited(pipe.store, operator, Action(f"{action.value} dead letter", str(id)), work)
         except CannotDo as error:
             failed[str(error).replace(f" {id}", "")] += 1
         else:
             done += 1
     return BulkResult(done, tuple(failed.most_common(10)))
+
+
+async def _deal_with(pipe: Pipeline, action: LetterAction, id: int) -> None:
+    await (replay_letter(pipe, id) if action is LetterAction.REPLAY else drop_letter(pipe.store, id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shared.clock import now_ms
-from shared.codec import message_id
+from shared.codec import message_id, storable
 from shared.door import accept
 from shared.errors import CannotDo, MailboxFull, Malformed, Unavailable
 from shared.mail import decode_inbound
@@ -15,6 +15,8 @@ from shared.reading.dead_letters import LetterState, WholeDeadLetter, dead_lette
 from shared.session_key import SessionKey
 from shared.store import Store
 from shared.value import value
+
+TEXT_LIMIT = 50_000  # characters of an edited message
 
 
 @value
@@ -37,14 +39,27 @@ class DroppedLetter:
 
 async def replay_letter(pipe: Pipeline, id: int) -> ReplayedLetter:
     """Run an inbound again or send a reply again; CannotDo for anything else and for a letter that is not open."""
-    letter = await dead_letter(pipe.store, id)
-    if letter.state is not LetterState.OPEN:
-        raise CannotDo(f"dead letter {id} was {letter.state} before")
+    letter = await _open_letter(pipe, id)
     if letter.kind == "inbound":
         return await _run_again(pipe, letter)
     if letter.kind == "reply":
         return await _send_again(pipe, letter)
     raise CannotDo(f"dead letter {id} is a {letter.kind} that was never understood: it can only be dropped")
+
+
+async def edit_and_replay_letter(pipe: Pipeline, id: int, text: str) -> ReplayedLetter:
+    """Run an inbound again with another text: a new message at the end of its key's line. The letter keeps its own text.
+
+    CannotDo for anything but a message of a person, for an empty text and for a letter that is not open. A letter runs
+    once, edited or not.
+    """
+    letter = await _open_letter(pipe, id)
+    if letter.kind != "inbound":
+        raise CannotDo(f"dead letter {id} is a {letter.kind}: only a message can be edited")
+    text = storable(text).strip()
+    if not 0 < len(text) <= TEXT_LIMIT:
+        raise CannotDo(f"the text of a message has 1 to {TEXT_LIMIT:,} characters")
+    return await _run_again(pipe, letter, text)
 
 
 async def drop_letter(store: Store, id: int) -> DroppedLetter:
@@ -55,10 +70,21 @@ async def drop_letter(store: Store, id: int) -> DroppedLetter:
     return DroppedLetter(id)
 
 
-async def _run_again(pipe: Pipeline, letter: WholeDeadLetter) -> ReplayedLetter:
-    """A new inbound at the end of its key's line. After a crash before the letter is closed, the next replay finds it
+async def _open_letter(pipe: Pipeline, id: int) -> WholeDeadLetter:
+    letter = await dead_letter(pipe.store, id)
+    if letter.state is not LetterState.OPEN:
+        raise CannotDo(f"dead letter {id} was {letter.state} before")
+    return letter
+
+
+async def _run_again(pipe: Pipeline, letter: WholeDeadLetter, text: str | None = None) -> ReplayedLetter:
+    """A new inbound at the end of its key's line, with its own text or another. After a crash before the letter is closed, the next replay finds it
     accepted and only closes the letter."""
     inbound = await _understood(pipe, letter)
+    if text is not None:
+        if inbound.kind is not Kind.MESSAGE:
+            raise CannotDo(f"nobody said what dead letter {letter.id} holds: it cannot be edited")
+        inbound = replace(inbound, text=text)
     event_id = f"{inbound.event_id}#replay-{letter.id}"
     source = inbound.source
     id = message_id(source.platform, source.account, event_id)
@@ -69,6 +95,8 @@ async def _run_again(pipe: Pipeline, letter: WholeDeadLetter) -> ReplayedLetter:
         accepted = await accept(pipe, replace(inbound, id=id, event_id=event_id, received_at=now_ms()), key)
     except MailboxFull:
         raise CannotDo(f"the mailbox of {letter.session_key} is full: try again when it has drained") from None
+    except Malformed as error:  # it was accepted under other settings
+        raise CannotDo(f"dead letter {letter.id} cannot be replayed: {error}") from None
     note = "" if accepted.fresh else "it had been replayed before and does not run twice"
     if not await pipe.store.dead.close(letter.id, LetterState.REPLAYED) and accepted.fresh:
         note = "somebody closed the letter meanwhile; the message runs all the same"

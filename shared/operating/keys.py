@@ -9,7 +9,8 @@ from shared.lane.freeing import Freed, free
 from shared.lane.lane import Lane
 from shared.lane.stopping import stop
 from shared.pipeline import Pipeline
-from shared.reading.keys import KeyPhase
+from shared.reading.keys import KeyPhase, state_of_key
+from shared.tasks.starting import stop_tasks
 from shared.value import value
 
 
@@ -23,12 +24,15 @@ class ReleasedKey:
 
 
 async def release_key(pipe: Pipeline, key: str) -> ReleasedKey:
-    """Take the key from its worker, or out of its delay, and wake it at once; CannotDo where it is idle.
+    """Take the key from its worker, or out of its delay, and wake it at once; CannotDo where it is idle or paused.
 
     Safe while a turn is running: whoever commits first wins, and the other's commit is refused. The attempt that is cut
     short is not counted.
     """
-    freed = await free(pipe.lane_of(key), key)
+    lane = pipe.lane_of(key)
+    if (held := await state_of_key(lane, key)).state is KeyPhase.PAUSED:
+        raise CannotDo(f"{held.paused} is paused: `keyturn keys resume {held.paused}` lets it go on")
+    freed = await free(lane, key)
     if freed is Freed.IDLE:
         raise CannotDo(f"{key} is idle: there is nothing to release")
     return ReleasedKey(key, KeyPhase[freed.name])
@@ -44,16 +48,19 @@ class StoppedKey:
 
 
 async def stop_key(pipe: Pipeline, key: str) -> StoppedKey:
-    """End the running turn of a session key and drop what waits, as /stop does; CannotDo where it is idle.
+    """End the running turn of a session key and its background tasks, and drop what waits, as /stop does; CannotDo where it is
+    idle.
 
     Messages that come from now on are answered. Safe to repeat.
     """
     if pipe.lane_of(key) is not pipe.turns:
         raise CannotDo(f"{key} runs no turns: only a session key can be stopped")
-    stopped = await stop(pipe.turns, key, now_ms(), pipe.settings.mailbox_limit)
-    if stopped is None:
+    now = now_ms()
+    stopped = await stop(pipe.turns, key, now, pipe.settings.mailbox_limit)
+    tasks = await stop_tasks(pipe, [key], now)
+    if stopped is None and not tasks:
         raise CannotDo(f"{key} is idle: there is nothing to stop")
-    return StoppedKey(key, stopped.running, len(stopped.mail))
+    return StoppedKey(key, stopped is not None and stopped.running, len(stopped.mail) if stopped is not None else 0)
 
 
 async def discard_mail(lane: Lane, key: str, seq: int) -> None:

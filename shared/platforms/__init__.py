@@ -38,6 +38,8 @@ HIDE_IDS = frozenset(name for name, facts in PLATFORMS.items() if facts.hides_id
 """The platforms whose ids REDACT_PII hides."""
 LISTENING = tuple(name for name, facts in PLATFORMS.items() if facts.listens)
 """The platforms that `keyturn listen` can hold a connection to."""
+CONNECTING = tuple(name for name, facts in PLATFORMS.items() if facts.connects)
+"""The platforms that `keyturn connect` can set up."""
 ALWAYS_ON = tuple(name for name, facts in PLATFORMS.items() if facts.settings is None)
 """The platforms that cannot be turned off."""
 FOR_PROGRAMS = tuple(name for name, facts in PLATFORMS.items() if facts.trusts_sender)

@@ -15,7 +15,7 @@ from shared.setting_values import Listed, Names, Secrets
 
 NAME = "api"
 KEY_CHARACTERS = 16  # a shorter key can be guessed
-Scope = Literal["messages", "chat", "read", "send"]
+Scope = Literal["messages", "chat", "read", "send", "scale"]
 KeyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
 
 
@@ -29,7 +29,8 @@ class NamedKey(BaseModel):
     """What callers send as their bearer key. List two while one replaces the other."""
     scopes: Annotated[tuple[Scope, ...], NoDecode, Listed] = ("messages", "chat", "read", "send")
     """What the key may be used for: `messages` posts messages, `chat` is for chat completions and the list of models, `read`
-    asks where messages stand and follows sessions, `send` sends to the chats that DELIVER_TO lists."""
+    asks where messages stand and follows sessions, `send` sends to the chats that DELIVER_TO lists. `scale` asks how much work
+    the whole deployment has; a key has it only where it is named."""
     messages_per_minute: int | None = Field(default=None, ge=1)
     """Messages that may come in a minute with this key. Unset: as QUOTA__SENDER_MESSAGES_PER_MINUTE says."""
     turns_in_flight: int | None = Field(default=None, ge=1)

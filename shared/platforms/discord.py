@@ -11,15 +11,24 @@ from hashlib import blake2b
 from pydantic import SecretStr, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, ok, warn
-from shared.platforms.facts import Facts, Idempotency, Limit, MediaLimits, PreviewLimits, utf16_units
+from shared.platforms.facts import (
+    Facts,
+    Idempotency,
+    Limit,
+    MediaLimits,
+    PreviewLimits,
+    SendBudget,
+    SendRate,
+    utf16_units,
+)
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY
 from shared.value import value
 
 NAME = "discord"
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{2,100}\.[A-Za-z0-9_-]{1,100}\.[A-Za-z0-9_-]{1,200}")
-_SNOWFLAKE = re.compile(r"[0-9]{1,20}")
-_PUBLIC_KEY = re.compile(r"[0-9a-fA-F]{64}")
+TOKEN_FORM = re.compile(r"[A-Za-z0-9_-]{2,100}\.[A-Za-z0-9_-]{1,100}\.[A-Za-z0-9_-]{1,200}")
+SNOWFLAKE_FORM = re.compile(r"[0-9]{1,20}")
+PUBLIC_KEY_FORM = re.compile(r"[0-9a-fA-F]{64}")
 _INTERACTION = "interaction:"
 
 
@@ -66,7 +75,7 @@ class DiscordSettings(ChatSettings):
     @classmethod
     def _are_snowflakes(cls, entries: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         for place, entry in enumerate(entries, 1):
-            if not _SNOWFLAKE.fullmatch(entry) and (entry != EVERYBODY or info.field_name != "allowed_users"):
+            if not SNOWFLAKE_FORM.fullmatch(entry) and (entry != EVERYBODY or info.field_name != "allowed_users"):
                 name = f"DISCORD__{str(info.field_name).upper()}"
                 raise ValueError(f"{name}: entry {place} is no Discord id: a number, as the log shows it, and no name")
         return entries
@@ -76,11 +85,11 @@ class DiscordSettings(ChatSettings):
         if self.token is None and (self.enabled or self.public_key is not None):
             needy = "ENABLED" if self.enabled else "PUBLIC_KEY"
             raise ValueError(f"DISCORD__{needy} needs DISCORD__TOKEN: nothing could be answered")
-        if self.token is not None and not _TOKEN.fullmatch(self.token.get_secret_value()):
+        if self.token is not None and not TOKEN_FORM.fullmatch(self.token.get_secret_value()):
             raise ValueError(
                 "DISCORD__TOKEN is three words joined by dots, as the developer portal gave it, without `Bot`"
             )
-        if self.public_key is not None and not _PUBLIC_KEY.fullmatch(self.public_key):
+        if self.public_key is not None and not PUBLIC_KEY_FORM.fullmatch(self.public_key):
             raise ValueError("DISCORD__PUBLIC_KEY is 64 hexadecimal digits, as the developer portal shows it")
         if not self.api_url.startswith(("https://", "http://")):
             raise ValueError("DISCORD__API_URL is an http(s) address")
@@ -114,7 +123,7 @@ class DiscordSettings(ChatSettings):
             id = base64.urlsafe_b64decode(first + "=" * (-len(first) % 4)).decode("ascii")
         except (binascii.Error, UnicodeDecodeError):
             id = ""
-        return id if _SNOWFLAKE.fullmatch(id) else blake2b(token.encode(), digest_size=8).hexdigest()
+        return id if SNOWFLAKE_FORM.fullmatch(id) else blake2b(token.encode(), digest_size=8).hexdigest()
 
     def findings(self) -> Iterator[Finding]:
         if not self.on:
@@ -132,6 +141,7 @@ FACTS = Facts(
     settings=DiscordSettings,
     receives=True,
     listens=True,
+    connects=True,
     redelivers=False,  # a resumed session replays what was missed; a lost one does not
     text_limit=Limit(2000, utf16_units),  # the unit is not documented: UTF-16 units are never fewer than characters
     typing_seconds=8.0,  # it shows for ten
@@ -144,4 +154,8 @@ FACTS = Facts(
         "Say so when asked to."
     ),
     media=MediaLimits(fetched=500_000_000, sent=10_000_000),
+    send_budget=SendBudget(
+        bot=SendRate(50, burst=10),
+        chat=SendRate(5, 5, burst=5),  # as the headers of answers usually say
+    ),
 )

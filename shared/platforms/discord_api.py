@@ -23,6 +23,9 @@ from shared.platforms.discord_limits import DiscordLimits, Route
 LONGEST_WAIT = timedelta(days=1)
 UNAUTHORISED = 40001
 _FILE_DOMAINS = ("discordapp.com", "discordapp.net", "discord.com")
+_CLOSED = frozenset(
+    {10003, 10004, 10013, 50001, 50007}
+)  # no such channel, guild or user; no access; a person who takes nothing
 SLOW_MODE = 20016
 OVERLOADED = 130000  # the API is overloaded for this resource
 
@@ -31,7 +34,7 @@ class DiscordRefused(Undeliverable):
     """Refused for good. `code` is Discord's own word for the reason, as listed in its documentation."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
-        super().__init__(f"HTTP {status}, code {code}: {message}")
+        super().__init__(f"HTTP {status}, code {code}: {message}", closes_chat=code in _CLOSED)
         self.code = code
 
 
@@ -77,7 +80,7 @@ class DiscordApi:
                 raise Ambiguous("an answer that is none of Discord's")
             return found or {}
         error = _error(route, answer, found or {})
-        if isinstance(error, RateLimited) and _is_global(answer, found or {}):
+        if isinstance(error, RateLimited) and error.whole_bot:
             self._limits.refused_everywhere(error.retry_after)
         raise error
 
@@ -117,9 +120,8 @@ def _error(route: Route, answer: HttpAnswer, found: Mapping[str, Any]) -> Pipeli
     """What an answer that is no success means. A 401 to an interaction is about its token, not about the bot's."""
     status, code = answer.status, found.get("code")
     if status == 429 or code == SLOW_MODE:
-        return RateLimited(
-            retry_after(found.get("retry_after"), answer.headers.get("retry-after"), longest=LONGEST_WAIT)
-        )
+        wait = retry_after(found.get("retry_after"), answer.headers.get("retry-after"), longest=LONGEST_WAIT)
+        return RateLimited(wait, whole_bot=_is_global(answer, found))
     if status >= 500 or status == 408 or code == OVERLOADED:
         return Transient(f"HTTP {status}")
     if (status == 401 or code == UNAUTHORISED) and not route.is_interaction:

@@ -61,6 +61,25 @@ class PreviewLimits:
 
 
 @value
+class SendRate:
+    """How often we may send: so many times in so many seconds on average, and `burst` times at once."""
+
+    sends: float
+    seconds: float = 1.0
+    burst: int = 1
+
+
+@value
+class SendBudget:
+    """How much a platform takes from us. A rate that is None has no limit; who is asked to wait waits in any case."""
+
+    bot: SendRate | None = None  # of one of our bots, to all its chats together
+    chat: SendRate | None = None  # to one chat
+    group: SendRate | None = None  # to a chat that `chat_type_of` calls a group; None: as to any chat
+    edits: SendRate | None = None  # changes of messages by a bot, in all its chats together
+
+
+@value
 class Facts:
     """One platform. Everything that names platforms is derived from these: routes, listeners, senders, settings, metrics,
     prompts, redaction, checks and help texts."""
@@ -72,7 +91,11 @@ class Facts:
     # Receiving
     receives: bool = False  # producers/<name>/receive.py mounts HTTP routes
     listens: bool = False  # producers/<name>/listen.py holds a connection of its own
+    connects: bool = False  # producers/<name>/connect.py says how an operator sets it up, and checks it
     redelivers: bool = False  # a message that was not taken comes again
+    cut_text: Limit | None = (
+        None  # people's programs cut a longer text in several messages, about here; None: they do not
+    )
     trusts_sender: bool = (
         False  # a program of the operator's sends: its key is the permission, and it makes up the user ids
     )
@@ -85,6 +108,7 @@ class Facts:
         None  # how often the sign that an answer is coming must be renewed; None: there is none
     )
     idempotency: Idempotency = Idempotency.NONE
+    send_budget: SendBudget | None = None  # None: it takes whatever we send, and each chat waits for itself
     can_edit: bool = False  # a message of ours can be changed after it was sent
     preview: PreviewLimits | None = None  # None: answers appear when they are finished
     can_thread: bool = False  # a chat has threads or topics that replies can go to

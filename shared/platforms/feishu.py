@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping
 from pydantic import SecretStr, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, ok, warn
-from shared.platforms.facts import Facts, Idempotency, Limit, MediaLimits, PreviewLimits
+from shared.platforms.facts import Facts, Idempotency, Limit, MediaLimits, PreviewLimits, SendBudget, SendRate
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY, Secrets
 
 NAME = "feishu"
 FILE_SCHEME = "feishu-file:"  # before <message id>/<image or file>/<key>: the address of a file that Feishu keeps
 ID = re.compile(r"[A-Za-z0-9_-]{1,128}")  # of anything of Feishu's: it may stand in a path
-_APP_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SECRET = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?")
-_USER_ID = re.compile(r"o[un]_[A-Za-z0-9_-]{1,64}")
+APP_ID_FORM = re.compile(r"[A-Za-z0-9_-]{1,64}")
+SECRET_FORM = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?")
+USER_ID_FORM = re.compile(r"o[un]_[A-Za-z0-9_-]{1,64}")
 
 
 class FeishuSettings(ChatSettings):
@@ -43,7 +43,7 @@ class FeishuSettings(ChatSettings):
     @classmethod
     def _are_ids(cls, entries: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         for place, entry in enumerate(entries, 1):
-            if not _USER_ID.fullmatch(entry) and (entry != EVERYBODY or info.field_name != "allowed_users"):
+            if not USER_ID_FORM.fullmatch(entry) and (entry != EVERYBODY or info.field_name != "allowed_users"):
                 name = f"FEISHU__{str(info.field_name).upper()}"
                 raise ValueError(f"{name}: entry {place} is no open id (ou_…) or union id (on_…), as the log shows it")
         return entries
@@ -53,13 +53,13 @@ class FeishuSettings(ChatSettings):
         if (self.app_id is None or self.app_secret is None) and (needy := self._needs_app()):
             missing = "FEISHU__APP_ID" if self.app_id is None else "FEISHU__APP_SECRET"
             raise ValueError(f"FEISHU__{needy} needs {missing}: nothing could be answered")
-        if self.app_id is not None and not _APP_ID.fullmatch(self.app_id):
+        if self.app_id is not None and not APP_ID_FORM.fullmatch(self.app_id):
             raise ValueError("FEISHU__APP_ID is letters, digits, _ and -, such as cli_a1b2c3")
         named = {"VERIFICATION_TOKEN": self.verification_token, "ENCRYPT_KEY": self.encrypt_key}
         for name, secrets in named.items():
-            if not all(_SECRET.fullmatch(secret.get_secret_value()) for secret in secrets):
+            if not all(SECRET_FORM.fullmatch(secret.get_secret_value()) for secret in secrets):
                 raise ValueError(f"FEISHU__{name} is 1 to 256 visible characters, as the app's page shows it")
-        if self.app_secret is not None and not _SECRET.fullmatch(self.app_secret.get_secret_value()):
+        if self.app_secret is not None and not SECRET_FORM.fullmatch(self.app_secret.get_secret_value()):
             raise ValueError("FEISHU__APP_SECRET is 1 to 256 visible characters, as the app's page shows it")
         if not self.api_url.startswith(("https://", "http://")):
             raise ValueError("FEISHU__API_URL is an http(s) address")
@@ -119,6 +119,7 @@ FACTS = Facts(
     settings=FeishuSettings,
     receives=True,
     listens=True,
+    connects=True,
     redelivers=False,  # four times only, and hours apart: a message for a full chat is set aside
     text_limit=Limit(
         10_000, written_bytes
@@ -132,4 +133,8 @@ FACTS = Facts(
         'Writing <at user_id="ou_…">Name</at> mentions the person with that open id.'
     ),
     media=MediaLimits(fetched=100_000_000, sent=30_000_000),
+    send_budget=SendBudget(
+        bot=SendRate(1000, 60, burst=20),
+        chat=SendRate(5, burst=3),  # all bots of a group together
+    ),
 )

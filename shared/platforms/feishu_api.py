@@ -24,10 +24,14 @@ LONGEST_WAIT = timedelta(days=1)
 LONGEST_TOKEN_SECONDS = 24 * 3600
 RESET = "x-ogw-ratelimit-reset"  # seconds until Feishu takes requests again
 _JSON = {"content-type": "application/json; charset=utf-8"}
-_LIMITED = frozenset({99991400, 99991402, 230020, 11232})
+_CHAT_LIMITED = 230020
+_LIMITED = frozenset({99991400, 99991402, _CHAT_LIMITED, 11232})
 _TOKEN = frozenset({99991663, 99991664, 99991665, 99991666, 99991668})  # no good any more: another may be
 _AUTH = _TOKEN | {99991672, 99991679, 99991680, 99991681}
 _BEING_SENT = 230049  # the same uuid, a moment ago: nobody knows yet what becomes of it
+_CLOSED = frozenset(
+    {230002, 230013, 230045, 232009}
+)  # not in the group; not open to this person; the group is dissolved
 _BUSY_ENDPOINT = (1, 1000040343)
 _TOO_MANY_CONNECTIONS = 1000040350
 
@@ -36,7 +40,7 @@ class FeishuRefused(Undeliverable):
     """Feishu says no, for good; `code` says why."""
 
     def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"Feishu: {code} {text}".rstrip())
+        super().__init__(f"Feishu: {code} {text}".rstrip(), closes_chat=code in _CLOSED)
         self.code = code
 
 
@@ -198,9 +202,8 @@ def _error(answer: HttpAnswer, found: dict[str, Any]) -> PipelineError:
     """What an answer that is no success means. A code that is in no list is a refusal: Feishu took nothing."""
     status, code = answer.status, _code(found)
     if status == 429 or code in _LIMITED:
-        return RateLimited(
-            retry_after(answer.headers.get(RESET), answer.headers.get("retry-after"), longest=LONGEST_WAIT)
-        )
+        wait = retry_after(answer.headers.get(RESET), answer.headers.get("retry-after"), longest=LONGEST_WAIT)
+        return RateLimited(wait, whole_bot=code != _CHAT_LIMITED)
     if code in _AUTH:
         return Denied(f"Feishu refuses the app ({code})")
     if code == _BEING_SENT:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from shared.busy import BusyMode
 from shared.finding import Finding
 from shared.setting_values import PREFIX, Names
 from shared.value import value
@@ -38,6 +39,9 @@ class PlatformSettings(BaseModel):
     """Platform user ids that may give every command here."""
     home_channel: str | None = None
     """Where messages go that answer nobody, such as scheduled ones."""
+
+    busy_mode: BusyMode | None = None
+    """What a message does here that comes while a turn runs. Unset: as BUSY_MODE says."""
 
     @model_validator(mode="before")
     @classmethod
@@ -95,6 +99,11 @@ class ChatSettings(PlatformSettings):
     """Ids of groups where messages are answered that do not name the bot."""
     send_timeout_seconds: float = Field(default=30, gt=0)
     """How long a send may take before it counts as unanswered."""
+    sends_per_second: float | None = Field(default=None, gt=0)
+    """How many messages a bot sends in a second, to all its chats and from all workers together. Others wait, and changes of an
+    answer that is being written wait for them. Unset: as many as the platform is known to take."""
+    chat_sends_per_minute: float | None = Field(default=None, gt=0)
+    """The same for one chat, in a minute. Unset: as many as the platform is known to take there."""
 
 
 _KEY_PERMITS = "whoever holds its key may talk for any user"

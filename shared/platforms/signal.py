@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, ok
-from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, utf8_bytes
+from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, SendBudget, utf8_bytes
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY
 
 NAME = "signal"
 FILE_SCHEME = "signal-file:"  # before an attachment's id: the address of a file that the daemon keeps
 GROUP = "group:"  # before a group id: people are addressed in another way
-_NUMBER = re.compile(r"\+[1-9][0-9]{4,14}")
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+NUMBER_FORM = re.compile(r"\+[1-9][0-9]{4,14}")
+UUID_FORM = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class SignalSettings(ChatSettings):
@@ -55,9 +55,9 @@ class SignalSettings(ChatSettings):
             raise ValueError(f"SIGNAL__{missing} is missing: SIGNAL__HTTP_URL and SIGNAL__ACCOUNT belong together")
         if self.http_url is not None and not self.http_url.startswith(("https://", "http://")):
             raise ValueError("SIGNAL__HTTP_URL is an http(s) address")
-        if self.account is not None and not _NUMBER.fullmatch(self.account):
+        if self.account is not None and not NUMBER_FORM.fullmatch(self.account):
             raise ValueError("SIGNAL__ACCOUNT is the bot's number, with + and the country's code")
-        if self.uuid is not None and not _UUID.fullmatch(self.uuid):
+        if self.uuid is not None and not UUID_FORM.fullmatch(self.uuid):
             raise ValueError("SIGNAL__UUID is 32 lower-case hexadecimal digits with four hyphens")
         return self
 
@@ -80,7 +80,7 @@ class SignalSettings(ChatSettings):
 
 def is_id(text: str) -> bool:
     """Whether a text can be a person's id: a number, or the uuid that stays when the number changes."""
-    return _NUMBER.fullmatch(text) is not None or _UUID.fullmatch(text) is not None
+    return NUMBER_FORM.fullmatch(text) is not None or UUID_FORM.fullmatch(text) is not None
 
 
 FACTS = Facts(
@@ -88,6 +88,7 @@ FACTS = Facts(
     title="Signal",
     settings=SignalSettings,
     listens=True,
+    connects=True,
     text_limit=Limit(2000, utf8_bytes),  # a longer text travels as a file, which older clients cut off
     markup=Markup.RANGES,
     typing_seconds=10.0,  # it shows for 15
@@ -95,4 +96,5 @@ FACTS = Facts(
     hides_ids=True,
     chat_type_of=lambda chat: "group" if chat.startswith(GROUP) else "dm",
     media=MediaLimits(fetched=20_000_000, sent=20_000_000),
+    send_budget=SendBudget(),  # nobody says how much; an account that is told to wait waits in all workers
 )

@@ -43,7 +43,8 @@ class Daemon:
         answer = await self._client.post(self._url / "api/v1/rpc", orjson.dumps(request), _HEADERS, seconds=seconds)
         log.get().debug("asked", platform=NAME, method=method, status=answer.status)
         if answer.status == 429:
-            raise RateLimited(retry_after(answer.headers.get("retry-after"), longest=LONGEST_WAIT))
+            wait = retry_after(answer.headers.get("retry-after"), longest=LONGEST_WAIT)
+            raise RateLimited(wait, whole_bot=True)
         if not 200 <= answer.status < 300:
             raise _refusal(answer.status)
         found = _object(answer.body)
@@ -64,20 +65,21 @@ class Daemon:
         url = (self._url / "api/v1/events").with_query(account=self._account)
         return self._client.lines(url, headers, silent_seconds=self._silent_seconds)
 
-    def wait(self, result: dict[str, Any], waits: int) -> RateLimited:
-        """How long Signal asks us to wait, in the result of one recipient. Where it wants a captcha, an operator must act."""
+    def wait(self, result: dict[str, Any], waits: int, *, whole_bot: bool = False) -> RateLimited:
+        """How long Signal asks us to wait, in the result of one recipient, or for the whole account. Where it wants a captcha, an operator must act."""
         if result.get("token"):
             log.get().error(
                 "Signal demands a captcha: answer it with signal-cli's submitRateLimitChallenge", platform=NAME
             )
         growing = (self._first_wait * (1 << min(waits, 20))).total_seconds()
-        return RateLimited(retry_after(result.get("retryAfterSeconds"), growing, longest=LONGEST_WAIT))
+        wait = retry_after(result.get("retryAfterSeconds"), growing, longest=LONGEST_WAIT)
+        return RateLimited(wait, whole_bot=whole_bot)
 
     def _error(self, error: dict[str, Any], waits: int) -> PipelineError:
         code, said = error.get("code"), str(error.get("message", ""))[:200]
         if code == RATE_LIMIT:
             limited = [result for result in results_in(_response(error)) if "retryAfterSeconds" in result]
-            return self.wait(limited[0] if limited else {}, waits)
+            return self.wait(limited[0] if limited else {}, waits, whole_bot=True)
         if code == CAPTCHA_REJECTED:
             return Denied("Signal rejected the captcha")
         if code == IO_ERROR:

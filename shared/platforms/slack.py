@@ -8,17 +8,27 @@ from collections.abc import Iterator, Mapping
 from pydantic import SecretStr, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, ok, warn
-from shared.platforms.facts import Facts, Idempotency, Limit, Markup, MediaLimits, PreviewLimits, utf16_units
+from shared.platforms.facts import (
+    Facts,
+    Idempotency,
+    Limit,
+    Markup,
+    MediaLimits,
+    PreviewLimits,
+    SendBudget,
+    SendRate,
+    utf16_units,
+)
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY, Names, Secrets
 
 NAME = "slack"
 FILE_SCHEME = "slack-file:"  # before a file id: the address of a file that Slack keeps
 TIMESTAMP = re.compile(r"[0-9]{1,12}\.[0-9]{1,9}")  # the id of a message within its channel; never a number
-_BOT_TOKEN = re.compile(r"(?:xoxe\.)?xoxb-[A-Za-z0-9-]{1,300}")
-_APP_TOKEN = re.compile(r"xapp-[A-Za-z0-9-]{1,300}")
-_SIGNING_SECRET = re.compile(r"[A-Za-z0-9_-]{16,256}")
-_USER_ID = re.compile(r"[UW][A-Z0-9]{1,30}")
+BOT_TOKEN_FORM = re.compile(r"(?:xoxe\.)?xoxb-[A-Za-z0-9-]{1,300}")
+APP_TOKEN_FORM = re.compile(r"xapp-[A-Za-z0-9-]{1,300}")
+SIGNING_SECRET_FORM = re.compile(r"[A-Za-z0-9_-]{16,256}")
+USER_ID_FORM = re.compile(r"[UW][A-Z0-9]{1,30}")
 
 
 class SlackSettings(ChatSettings):
@@ -45,7 +55,7 @@ class SlackSettings(ChatSettings):
     @classmethod
     def _are_ids(cls, entries: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         for place, entry in enumerate(entries, 1):
-            if not _USER_ID.fullmatch(entry) and (entry != EVERYBODY or info.field_name != "allowed_users"):
+            if not USER_ID_FORM.fullmatch(entry) and (entry != EVERYBODY or info.field_name != "allowed_users"):
                 name = f"SLACK__{str(info.field_name).upper()}"
                 raise ValueError(f"{name}: entry {place} is no Slack id: U or W and capitals, as the log shows it")
         return entries
@@ -59,11 +69,11 @@ class SlackSettings(ChatSettings):
     def _fits(self) -> SlackSettings:
         if self.bot_token is None and (needy := self._needs_token()):
             raise ValueError(f"SLACK__{needy} needs SLACK__BOT_TOKEN: nothing could be answered")
-        if self.bot_token is not None and not _BOT_TOKEN.fullmatch(self.bot_token.get_secret_value()):
+        if self.bot_token is not None and not BOT_TOKEN_FORM.fullmatch(self.bot_token.get_secret_value()):
             raise ValueError("SLACK__BOT_TOKEN begins with xoxb-: the bot user's token, of the app's OAuth page")
-        if self.app_token is not None and not _APP_TOKEN.fullmatch(self.app_token.get_secret_value()):
+        if self.app_token is not None and not APP_TOKEN_FORM.fullmatch(self.app_token.get_secret_value()):
             raise ValueError("SLACK__APP_TOKEN begins with xapp-: an app-level token, of the app's basic information")
-        if not all(_SIGNING_SECRET.fullmatch(secret.get_secret_value()) for secret in self.signing_secret):
+        if not all(SIGNING_SECRET_FORM.fullmatch(secret.get_secret_value()) for secret in self.signing_secret):
             raise ValueError("SLACK__SIGNING_SECRET is 16 or more letters and digits, of the app's basic information")
         if not self.api_url.startswith(("https://", "http://")):
             raise ValueError("SLACK__API_URL is an http(s) address")
@@ -112,6 +122,7 @@ FACTS = Facts(
     settings=SlackSettings,
     receives=True,
     listens=True,
+    connects=True,
     redelivers=False,  # three times within six minutes, and refusals count against the app: a full chat is set aside
     text_limit=Limit(4000, escaped_units),  # more is cut in several messages by Slack, and refused in an edit
     markup=Markup.MRKDWN,
@@ -125,4 +136,8 @@ FACTS = Facts(
         "You see the current message's own content only. Writing <@USER_ID> mentions somebody."
     ),
     chat_type_of=lambda chat: "dm" if chat.startswith("D") else "channel",
+    send_budget=SendBudget(
+        chat=SendRate(1, burst=5),
+        edits=SendRate(50, 60, burst=10),  # chat.update, of the app in a workspace
+    ),
 )

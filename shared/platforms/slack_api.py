@@ -36,6 +36,7 @@ _AUTH = frozenset(
         "not_allowed_token_type",
     }
 )
+_CLOSED = frozenset({"channel_not_found", "not_in_channel", "is_archived", "user_not_found", "messages_tab_disabled"})
 _TRANSIENT = frozenset({"internal_error", "service_unavailable", "request_timeout", "team_added_to_org"})
 _FILE_DOMAINS = ("slack.com", "slack-files.com")
 _HALF_DONE = "fatal_error"  # some of it may have been carried out
@@ -45,7 +46,7 @@ class SlackRefused(Undeliverable):
     """Slack says no, for good; `error` is its word for it, such as `channel_not_found`."""
 
     def __init__(self, error: str) -> None:
-        super().__init__(f"Slack: {error}")
+        super().__init__(f"Slack: {error}", closes_chat=error in _CLOSED)
         self.error = error
 
 
@@ -124,12 +125,12 @@ class WebApi:
 
         We ping when nothing comes for half of `silence_seconds`. One that does not even answer that is over.
         """
-        url = await self._socket_url(app_token)
+        url = await self.socket_url(app_token)
         async with self._client.websocket(url, {}, ping_seconds=silence_seconds / 2) as socket:
             yield socket
 
-    async def _socket_url(self, app_token: SecretStr) -> str:
-        """The address of one connection, with a ticket in it that is good for once."""
+    async def socket_url(self, app_token: SecretStr) -> str:
+        """The address of one connection, with a ticket in it that is good for once. Raises as `socket` does."""
         try:
             found = (await self.ask("apps.connections.open", {}, token=app_token)).get("url")
         except Undeliverable as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, counted, ok
-from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, PreviewLimits, utf16_units
+from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, PreviewLimits, SendBudget, SendRate, utf16_units
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY, Secrets
 
@@ -16,9 +16,9 @@ NAME = "telegram"
 UPDATE_KINDS = ("message", "channel_post")  # edits, reactions and the rest would only be ignored
 FILE_SCHEME = "tg-file:"  # before a file id: the address of a file that Telegram keeps
 DIRECT_TOPIC = "direct:"  # before a topic id: a topic of a channel's direct messages, which is no forum topic
-_TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,200}")
+TOKEN_FORM = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,200}")
 _ACCOUNT = re.compile(r"[a-z0-9_-]{1,64}")
-_USER_ID = re.compile(r"-?[0-9]{1,20}")  # negative: a channel or group that speaks as itself
+USER_ID_FORM = re.compile(r"-?[0-9]{1,20}")  # negative: a channel or group that speaks as itself
 _WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 
@@ -54,7 +54,7 @@ class TelegramSettings(ChatSettings):
     @classmethod
     def _are_numbers(cls, entries: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         for place, entry in enumerate(entries, 1):
-            if not _USER_ID.fullmatch(entry) and (entry != EVERYBODY or info.field_name != "allowed_users"):
+            if not USER_ID_FORM.fullmatch(entry) and (entry != EVERYBODY or info.field_name != "allowed_users"):
                 name = f"TELEGRAM__{str(info.field_name).upper()}"
                 raise ValueError(f"{name}: entry {place} is no Telegram id: a number, as the log shows it, and no name")
         return entries
@@ -63,7 +63,7 @@ class TelegramSettings(ChatSettings):
     def _fits(self) -> TelegramSettings:
         for account, bot in self.accounts.items():
             assert bot.token is not None
-            if not _TOKEN.fullmatch(bot.token.get_secret_value()):
+            if not TOKEN_FORM.fullmatch(bot.token.get_secret_value()):
                 raise ValueError("TELEGRAM__TOKEN is digits, a colon and a secret, as @BotFather gave it")
             if account and not _ACCOUNT.fullmatch(account):
                 raise ValueError("TELEGRAM__BOTS: an account is a lower-case word")
@@ -119,7 +119,9 @@ FACTS = Facts(
     settings=TelegramSettings,
     receives=True,
     listens=True,
+    connects=True,
     redelivers=True,
+    cut_text=Limit(4000, utf16_units),  # programs cut at 4,096 at most, before a word or a line where there is one
     text_limit=Limit(4096, utf16_units),  # markup does not count, and only shortens
     markup=Markup.HTML,
     typing_seconds=4.0,  # it shows for five
@@ -129,4 +131,9 @@ FACTS = Facts(
     media=MediaLimits(fetched=20_000_000, sent=50_000_000),
     hides_ids=True,
     chat_type_of=lambda chat: "group" if chat.startswith("-") else "dm",
+    send_budget=SendBudget(
+        bot=SendRate(30, burst=10),
+        chat=SendRate(1, burst=5),
+        group=SendRate(15, 60, burst=5),  # a group takes 20 in any minute
+    ),
 )

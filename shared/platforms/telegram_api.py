@@ -20,6 +20,7 @@ from shared.platforms.telegram import UPDATE_KINDS, TelegramSettings
 BATCH = 100  # updates that one call brings at most: Telegram's own limit
 CALL_SECONDS = 15.0
 LONGEST_WAIT = timedelta(days=1)
+_NO_CHAT = "chat not found"  # nothing else in the answer says so
 _HEADERS = {"content-type": "application/json"}
 
 
@@ -35,7 +36,7 @@ class BadRequest(Undeliverable):
     """A 400: something about this very request. A group that moved says where to."""
 
     def __init__(self, description: str, moved_to: str | None) -> None:
-        super().__init__(f"HTTP 400: {description}")
+        super().__init__(f"HTTP 400: {description}", closes_chat=_NO_CHAT in description)
         self.description = description
         self.moved_to = moved_to
 
@@ -153,7 +154,7 @@ def _error(answer: HttpAnswer, found: dict[str, Any]) -> PipelineError:
         return BadRequest(description, str(moved_to) if moved_to is not None else None)
     if status >= 500 or status == 408:
         return Transient(f"HTTP {status}")
-    return Undeliverable(f"HTTP {status}: {description}")  # blocked, kicked, deactivated
+    return Undeliverable(f"HTTP {status}: {description}", closes_chat=status == 403)  # blocked, kicked, deactivated
 
 
 def _is_update(update: Any) -> bool:

@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_va
 
 from shared.finding import Finding, counted, ok, warn
 from shared.messages import Part, key_digest
-from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, utf16_units
+from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, SendBudget, SendRate, utf16_units
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY, Names, Secrets
 
@@ -17,9 +17,9 @@ NAME = "whatsapp"
 FILE_SCHEME = "wa-media:"  # before a media id: the address of a file that WhatsApp keeps for about 30 days
 GROUP = "group:"  # before a group id: people are addressed in another way
 SECRET_CHARACTERS = 16  # a shorter verify token can be guessed
-_USER_ID = re.compile(r"[0-9]{5,20}|[A-Z]{2}\.[A-Za-z0-9.]{1,128}")  # a number, or an id that hides the number
-_NUMBER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_HEADER_VALUE = re.compile(r"[\x21-\x7e]{1,4096}")
+USER_ID_FORM = re.compile(r"[0-9]{5,20}|[A-Z]{2}\.[A-Za-z0-9.]{1,128}")  # a number, or an id that hides the number
+NUMBER_ID_FORM = re.compile(r"[A-Za-z0-9_-]{1,64}")
+ACCESS_TOKEN_FORM = re.compile(r"[\x21-\x7e]{1,4096}")
 _PART = re.compile(r"keyturn-([0-9]{1,18})(?:-([0-9a-f]{16}))?")  # older versions sent the number alone
 
 
@@ -48,7 +48,7 @@ class WhatsAppSettings(ChatSettings):
     @classmethod
     def _are_ids(cls, entries: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         for place, entry in enumerate(entries, 1):
-            if not _USER_ID.fullmatch(entry) and (entry != EVERYBODY or info.field_name != "allowed_users"):
+            if not USER_ID_FORM.fullmatch(entry) and (entry != EVERYBODY or info.field_name != "allowed_users"):
                 name = f"WHATSAPP__{str(info.field_name).upper()}"
                 raise ValueError(f"{name}: entry {place} is no WhatsApp id: digits only, without + and spaces")
         return entries
@@ -64,12 +64,12 @@ class WhatsAppSettings(ChatSettings):
         missing = [name for name, is_there in needed.items() if not is_there]
         if missing and (self.enabled or self.further_phone_number_ids or len(missing) < len(needed)):
             raise ValueError(f"WHATSAPP__{missing[0]} is missing: a receiver without its secrets does not start")
-        if self.access_token is not None and not _HEADER_VALUE.fullmatch(self.access_token.get_secret_value()):
+        if self.access_token is not None and not ACCESS_TOKEN_FORM.fullmatch(self.access_token.get_secret_value()):
             raise ValueError("WHATSAPP__ACCESS_TOKEN is one word of letters, digits and signs")
         secrets = (*self.app_secret, *([self.verify_token] if self.verify_token is not None else []))
         if not all(secret.get_secret_value() for secret in secrets):
             raise ValueError("WHATSAPP__APP_SECRET and WHATSAPP__VERIFY_TOKEN: an empty one would let everybody in")
-        if not all(_NUMBER_ID.fullmatch(id) for id in self.numbers.values()):
+        if not all(NUMBER_ID_FORM.fullmatch(id) for id in self.numbers.values()):
             raise ValueError("WHATSAPP__PHONE_NUMBER_ID is the id of a number, as Meta shows it, and not the number")
         if len(set(self.numbers.values())) < len(self.numbers):
             raise ValueError("WHATSAPP__FURTHER_PHONE_NUMBER_IDS names WHATSAPP__PHONE_NUMBER_ID again")
@@ -117,6 +117,7 @@ FACTS = Facts(
     title="WhatsApp",
     settings=WhatsAppSettings,
     receives=True,
+    connects=True,
     redelivers=True,
     text_limit=Limit(4096, utf16_units),  # WhatsApp does not say what it counts: no other unit gives more
     markup=Markup.MARKS,
@@ -124,4 +125,8 @@ FACTS = Facts(
     hides_ids=True,
     chat_type_of=lambda chat: "group" if chat.startswith(GROUP) else "dm",
     media=MediaLimits(fetched=100_000_000, sent=100_000_000),
+    send_budget=SendBudget(
+        bot=SendRate(80, burst=20),
+        chat=SendRate(10, 60, burst=10),  # one in six seconds; bursts pass
+    ),
 )

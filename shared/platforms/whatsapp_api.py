@@ -24,6 +24,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 TOO_MANY = frozenset({4, 80007, 130429, 131056})  # for the app, the account, the number, this person
 SPAM = 131048  # passes after hours
 NOT_TODAY = frozenset({131049, 131064})  # not to be tried again for a day
+OF_PERSON = NOT_TODAY | {131056}  # too many for this person; the others are about the number or the app
 PASSING = frozenset({1, 2, 131000, 131016, 131057})
 REFUSED_TOKEN = frozenset({0, 3, 10, 190, *range(200, 300)})
 REFUSED_ACCOUNT = {131031: "the account is locked", 368: "the account is blocked", 131042: "payment is missing"}
@@ -40,6 +41,7 @@ PERMANENT = {
     131050: "the person has opted out",
     131051: "WhatsApp does not take this kind of message",
 }
+CLOSED = frozenset({131026, 131030, 131047, 131050})  # nothing is taken there before the person writes
 
 
 def reason_of(code: int) -> str:
@@ -73,7 +75,14 @@ class CloudApi:
 
     async def media(self, id: str) -> dict[str, Any]:
         """What WhatsApp says of a file that somebody sent: its address for the next minutes, its size, its type."""
-        answer = await self._client.request("GET", f"{self._url}/{quote(id, safe='')}", b"", self._headers)
+        return await self._get(quote(id, safe=""))
+
+    async def number(self, id: str) -> dict[str, Any]:
+        """What WhatsApp says of a phone number of ours. Raises as `post` does."""
+        return await self._get(f"{quote(id, safe='')}?fields=display_phone_number,verified_name")
+
+    async def _get(self, path: str) -> dict[str, Any]:
+        answer = await self._client.request("GET", f"{self._url}/{path}", b"", self._headers)
         found = _object(answer.body)
         if answer.status == 200 and "error" not in found:
             return found
@@ -102,7 +111,7 @@ class CloudApi:
         """By the code where there is one we know, else by the status."""
         code, status = _code(found), answer.status
         if status == 429 or code in TOO_MANY or code == SPAM or code in NOT_TODAY:
-            return RateLimited(self._wait(answer, code, waits))
+            return RateLimited(self._wait(answer, code, waits), whole_bot=code not in OF_PERSON)
         if code in PASSING or status >= 500 or status == 408:
             return Transient(f"HTTP {status}, {reason_of(code)}" if code is not None else f"HTTP {status}")
         if code in REFUSED_ACCOUNT:
@@ -110,7 +119,8 @@ class CloudApi:
         known = code in PERMANENT or (code is not None and _is_template(code))
         if code in REFUSED_TOKEN or (not known and status in (401, 403)):
             return Denied(f"WhatsApp refuses the token ({status}{f', code {code}' if code is not None else ''})")
-        return Undeliverable(f"HTTP {status}, {reason_of(code)}" if code is not None else f"HTTP {status}")
+        what = f"HTTP {status}, {reason_of(code)}" if code is not None else f"HTTP {status}"
+        return Undeliverable(what, closes_chat=code in CLOSED)
 
     def _wait(self, answer: HttpAnswer, code: int | None, waits: int) -> timedelta:
         """WhatsApp does not say how long: four times as long each time."""

@@ -13,6 +13,7 @@ from shared.reading.conversation_query import ConversationQuery
 from shared.reading.keys import KeyPhase, KeyState, keys_at_work, states_of_keys
 from shared.session_key import SessionKey
 from shared.store.database import Row
+from shared.synthetic import is_synthetic
 from shared.value import value
 
 LOOKED_AT = 1000  # keys that a search looks at
@@ -45,18 +46,44 @@ class FoundConversations:
     complete: bool
 
 
-async def find_conversations(pipe: Pipeline, query: ConversationQuery, limit: int) -> FoundConversations:
-    """The conversations that match; Unavailable where a store that would know does not answer."""
-    sessions = await _sessions(pipe, query)
-    at_work = [] if query.state is KeyPhase.IDLE else await keys_at_work(pipe.turns, LOOKED_AT)
-    working = {state.key: state for state in at_work if _may_match(state.key, query)}
-    others = [
-        key for key in dict.fromkeys([*_named(query), *sessions]) if key not in working and _may_match(key, query)
-    ]
+@value
+class RecentConversation:
+    """A conversation that was active lately. The title is a stranger's text."""
+
+    key: str
+    platform: str
+    title: str | None
+    rows: int  # of its transcript
+    updated_at: datetime
+
+
+async def recent_conversations(pipe: Pipeline, limit: int) -> tuple[RecentConversation, ...]:
+    """The conversations with the newest turns, the newest first. Goes by index."""
+    newest: dict[str, RecentConversation] = {}
+    for row in await pipe.store.overview.sessions(NEWEST_MS, 2 * limit):
+        key = row["session_key"]
+        found = RecentConversation(key, platform_of(key), row["title"], row["message_count"], moment(row["updated_at"]))
+        if not is_synthetic(key):
+            newest.setdefault(key, found)
+    return tuple(newest.values())[:limit]
+
+
+async def find_conversations(
+    pipe: Pipeline, query: ConversationQuery, limit: int, *, at_work: bool = False
+) -> FoundConversations:
+    """The conversations that match; Unavailable where a store that would know does not answer.
+
+    `at_work`: only those that are not idle, so stored sessions are not looked at.
+    """
+    sessions = {} if at_work else await _sessions(pipe, query)
+    awake = [] if query.state is KeyPhase.IDLE else await keys_at_work(pipe.turns, LOOKED_AT)
+    working = {state.key: state for state in awake if _may_match(state.key, query)}
+    named = [] if at_work else _named(query)
+    others = [key for key in dict.fromkeys([*named, *sessions]) if key not in working and _may_match(key, query)]
     described = await _described(pipe, working, others[: 2 * limit], sessions)
     found = [one for one in described if _matches(one, query)]
     found.sort(key=lambda one: (-one.waited_ms, -(one.updated_at.timestamp() if one.updated_at is not None else 0)))
-    complete = max(len(at_work), len(sessions)) < LOOKED_AT and len(found) <= limit
+    complete = max(len(awake), len(sessions)) < LOOKED_AT and len(found) <= limit
     return FoundConversations(tuple(found[:limit]), complete)
 
 
@@ -90,7 +117,9 @@ def platform_of(key: str) -> str:
 
 
 def _may_match(key: str, query: ConversationQuery) -> bool:
-    """What the key alone can say."""
+    """What the key alone can say. Synthetic messages are nobody's conversation."""
+    if is_synthetic(key):
+        return False
     if query.platform is not None and platform_of(key) != query.platform:
         return False
     return all(word in key for word in query.words)

@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from shared.clock import moment
-from shared.errors import NotFound
+from shared.errors import NotFound, PipelineError
+from shared.messages import Kind
 from shared.value import value
 
 if TYPE_CHECKING:  # the command line imports LetterState to parse its options, and not the database for that
@@ -46,6 +47,17 @@ class WholeDeadLetter(DeadLetter):
     """A dead letter with what it holds. The payload is a stranger's text: show it as text only."""
 
     payload: str
+
+    @property
+    def text(self) -> str | None:
+        """What was said, where the letter is a message that can be read; it can then be edited. None: it cannot."""
+        from shared.mail import decode_inbound
+
+        try:
+            inbound = decode_inbound(self.payload) if self.kind == "inbound" else None
+        except PipelineError:
+            return None
+        return inbound.text if inbound is not None and inbound.kind is Kind.MESSAGE else None
 
 
 async def dead_letters(store: Store, state: LetterState, limit: int) -> list[DeadLetter]:

@@ -32,20 +32,21 @@ class DeliveryPart:
 
 async def waiting_parts(store: Store, limit: int, after: tuple[str, int] = ("", 0)) -> list[DeliveryPart]:
     """Parts that are not sent yet, by destination and in order, after a destination and a number."""
-    return [_part(row) for row in await store.overview.open_parts(after, limit)]
+    return [part_of_row(row) for row in await store.overview.open_parts(after, limit)]
 
 
 async def flagged_parts(store: Store, limit: int, before: int = NEWEST) -> list[DeliveryPart]:
     """Ambiguous and buried parts before a number, the newest first."""
-    return [_part(row) for row in await store.overview.flagged_parts(before, limit)]
+    return [part_of_row(row) for row in await store.overview.flagged_parts(before, limit)]
 
 
 async def parts_of_conversation(store: Store, session_key: str, limit: int) -> list[DeliveryPart]:
     """The newest parts of a conversation, the newest first."""
-    return [_part(row) for row in await store.overview.parts_of(session_key, limit)]
+    return [part_of_row(row) for row in await store.overview.parts_of(session_key, limit)]
 
 
-def _part(row: Row) -> DeliveryPart:
+def part_of_row(row: Row) -> DeliveryPart:
+    """The part that a row of the overview shows."""
     sending_at, sent_at = (moment(at) if (at := row[name]) is not None else None for name in ("sending_at", "sent_at"))
     return DeliveryPart(
         id=row["id"],

@@ -22,6 +22,7 @@ from shared.clock import iso, moment
 from shared.reading.sessions import StoredSession, session_from
 from shared.store import Store
 from shared.store.database import Row
+from shared.synthetic import is_synthetic
 from shared.value import value
 
 VERSION = 1
@@ -60,8 +61,9 @@ async def export_all(store: Store) -> AsyncIterator[Exported]:
     while True:
         rows = await store.sessions.page(after, SESSIONS)
         for row in rows:
-            async for item in export_session(store, session_from(row)):
-                yield item
+            if not is_synthetic(row["session_key"]):
+                async for item in export_session(store, session_from(row)):
+                    yield item
         if len(rows) < SESSIONS:
             return
         after = rows[-1]["id"]

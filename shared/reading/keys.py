@@ -11,6 +11,7 @@ from shared import keys
 from shared.clock import moment
 from shared.lane.lane import Lane
 from shared.lane.lease import Waiting
+from shared.lane.pausing import parked_keys
 from shared.lane.rq_names import JobField, job_key
 from shared.pipeline import Pipeline
 from shared.redis_servers import RedisServer
@@ -18,12 +19,14 @@ from shared.value import value
 
 
 class KeyPhase(StrEnum):
-    """Where a key is on its way: nothing waits, its wake is queued, a worker holds it, or it waits for its next attempt."""
+    """Where a key is on its way: nothing waits, its wake is queued, a worker holds it, it waits for its next attempt, or a
+    pause holds it."""
 
     IDLE = "idle"
     AWAKE = "awake"
     LEASED = "leased"
     DELAYED = "delayed"
+    PAUSED = "paused"
 
 
 @value
@@ -40,6 +43,7 @@ class KeyState:
     job: str | None = None
     worker: str | None = None  # the holder of a leased key, as RQ names it
     since: datetime | None = None  # when the first piece of mail was begun
+    paused: str | None = None  # the scope of the pause that holds it
 
 
 async def state_of_key(lane: Lane, key: str) -> KeyState:
@@ -58,11 +62,12 @@ async def states_of_keys(lane: Lane, key_list: Sequence[str]) -> list[KeyState]:
 
 
 async def keys_at_work(lane: Lane, limit: int) -> list[KeyState]:
-    """The keys of a lane that are not idle, those first whose time comes first."""
+    """The keys of a lane that are not idle: those first whose time comes first, then those that a pause holds."""
     found: list[KeyState] = []
     for server in lane.servers.all:
         names = await server.asked(server.client.zrange(keys.due(lane.name), 0, limit - 1))
-        found += await _states(lane, server, [name.decode(errors="replace") for name in names])
+        paused = await parked_keys(lane, server, max(0, limit - len(names)))
+        found += await _states(lane, server, [*(name.decode(errors="replace") for name in names), *paused])
     return [state for state in found if state.state is not KeyPhase.IDLE][:limit]
 
 
@@ -83,7 +88,7 @@ async def _states(lane: Lane, server: RedisServer, key_list: Sequence[str]) -> l
     pipeline = server.client.pipeline(transaction=True)
     pipeline.time()
     for key in key_list:
-        pipeline.hmget(keys.state(lane.name, key), ["token", "until", "attempts", "job", "since"])
+        pipeline.hmget(keys.state(lane.name, key), ["token", "until", "attempts", "job", "since", "paused"])
         pipeline.zcard(keys.mail(lane.name, key))
     (seconds, micros), *answers = await server.asked(pipeline.execute())
     now = seconds * 1000 + micros // 1000
@@ -95,21 +100,30 @@ async def _states(lane: Lane, server: RedisServer, key_list: Sequence[str]) -> l
 
 
 def _state(lane: str, key: str, held: list[bytes | None], waiting: int, now: int) -> KeyState:
-    token, until, attempts, job, since = held
+    token, until, attempts, job, since, paused = held
     if not any(held):
         return KeyState(lane, key, KeyPhase.IDLE, waiting)
     until_ms, since_ms = _number(until), _number(since)
     return KeyState(
         lane,
         key,
-        KeyPhase.LEASED if token is not None else KeyPhase.DELAYED if until is not None else KeyPhase.AWAKE,
+        _phase(token, until, paused),
         waiting,
         attempts=_number(attempts) or 0,
         until=moment(until_ms) if until_ms is not None else None,
         left_ms=until_ms - now if until_ms is not None else None,
         job=job.decode(errors="replace") if job else None,
         since=moment(since_ms) if since_ms is not None else None,
+        paused=paused.decode(errors="replace") if paused else None,
     )
+
+
+def _phase(token: bytes | None, until: bytes | None, paused: bytes | None) -> KeyPhase:
+    if token is not None:
+        return KeyPhase.LEASED
+    if until is not None:
+        return KeyPhase.DELAYED
+    return KeyPhase.AWAKE if paused is None else KeyPhase.PAUSED
 
 
 def _number(text: bytes | None) -> int | None:

@@ -12,9 +12,10 @@ import redis
 from shared import keys
 from shared.clock import moment, now_ms
 from shared.errors import Unavailable
+from shared.pause_scope import PauseScope, stored_scope
 from shared.pipeline import Pipeline
 from shared.reading.queues import QueueState, queues_of
-from shared.reading.workers import WorkerState, workers_of
+from shared.reading.workers import WorkerState, each_once, workers_of
 from shared.redis_servers import RedisServer
 from shared.store.usage import SpentInAll, day_of
 from shared.value import value
@@ -39,24 +40,26 @@ class BoundedCount:
 
 @value
 class LaneNow:
-    """A lane now. `ready` keys wait for a worker, `delayed` ones for their next attempt."""
+    """A lane now. `ready` keys wait for a worker, `delayed` ones for their next attempt, `paused` ones for an operator."""
 
     lane: str
     ready: int
     ready_since: datetime | None
     running: int
     delayed: int
+    paused: int = 0
 
 
 @value
 class StoredNow:
-    """What the database says waits. `newest_part` grows with every reply part."""
+    """What the database says waits, and what is paused. `newest_part` grows with every reply part."""
 
     messages: BoundedCount
     replies: BoundedCount
     dead_letters: BoundedCount
     newest_part: int
     today: SpentInAll
+    pauses: tuple[PauseScope, ...] = ()  # in force
 
 
 @value
@@ -70,6 +73,7 @@ class Overview:
     redis_away: int
     overdue: int  # keys that a housekeeper should have looked at
     stored: StoredNow | None
+    queues: tuple[QueueState, ...] = ()
 
     def lane(self, name: str) -> LaneNow:
         return next((lane for lane in self.lanes if lane.lane == name), LaneNow(name, 0, None, 0, 0))
@@ -77,28 +81,31 @@ class Overview:
 
 async def overview(pipe: Pipeline) -> Overview:
     """A look at all stores at once. A store that does not answer within ANSWER_SECONDS is left out, and named."""
-    looks = [_in_time(_server(pipe, server)) for server in pipe.servers.all]
-    *servers, stored = await asyncio.gather(*looks, _in_time(_stored(pipe)))
+    looks = [in_time(_server(pipe, server)) for server in pipe.servers.all]
+    *servers, stored = await asyncio.gather(*looks, in_time(stored_now(pipe)))
     there = [found for found in servers if isinstance(found, _ServerNow)]
     return Overview(
         at=moment(now_ms()),
         lanes=tuple(_lane(name, there) for name in (lane.name for lane in pipe.lanes)),
-        workers=tuple(sorted((one for found in there for one in found.workers), key=lambda one: one.name)),
+        workers=tuple(each_once(one for found in there for one in found.workers)),
         redis_away=len(servers) - len(there),
         overdue=sum(found.overdue for found in there),
         stored=stored if isinstance(stored, StoredNow) else None,
+        queues=tuple(queue for found in there for queue in found.queues),
     )
 
 
 @value
 class _ServerNow:
     queues: tuple[QueueState, ...]
-    awake: dict[str, int]  # keys that are not idle, by lane
+    awake: dict[str, int]  # keys that are not idle and not paused, by lane
+    paused: dict[str, int]
     workers: tuple[WorkerState, ...]
     overdue: int
 
 
-async def _in_time(look: Awaitable[T]) -> T | None:
+async def in_time(look: Awaitable[T]) -> T | None:
+    """What a look finds; None where its store does not answer within ANSWER_SECONDS."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             return await look
@@ -114,9 +121,11 @@ async def _server(pipe: Pipeline, server: RedisServer) -> _ServerNow:
     for lane in pipe.lanes:
         pipeline.zcard(keys.due(lane.name))
         pipeline.zcount(keys.due(lane.name), "-inf", latest)
+        pipeline.zcard(keys.parked(lane.name))
     counts = await server.asked(pipeline.execute())
-    awake = {lane.name: count for lane, count in zip(pipe.lanes, counts[::2], strict=True)}
-    return _ServerNow(tuple(queues), awake, tuple(await workers_of(server)), sum(counts[1::2]))
+    awake = {lane.name: count for lane, count in zip(pipe.lanes, counts[::3], strict=True)}
+    paused = {lane.name: count for lane, count in zip(pipe.lanes, counts[2::3], strict=True)}
+    return _ServerNow(tuple(queues), awake, paused, tuple(await workers_of(server)), sum(counts[1::3]))
 
 
 def _lane(name: str, servers: list[_ServerNow]) -> LaneNow:
@@ -124,14 +133,17 @@ def _lane(name: str, servers: list[_ServerNow]) -> LaneNow:
     ready, running = sum(queue.waiting for queue in queues), sum(queue.running for queue in queues)
     awake = sum(found.awake[name] for found in servers)
     since = min((queue.oldest for queue in queues if queue.oldest is not None), default=None)
-    return LaneNow(name, ready, since, running, max(0, awake - ready - running))
+    paused = sum(found.paused[name] for found in servers)
+    return LaneNow(name, ready, since, running, max(0, awake - ready - running), paused)
 
 
-async def _stored(pipe: Pipeline) -> StoredNow:
+async def stored_now(pipe: Pipeline) -> StoredNow:
+    """What the database says waits, counted up to BOUND, and what is paused."""
     row = await pipe.store.overview.counts(BOUND + 1)
     messages, replies = (
         BoundedCount(row[f"{what}_waiting"], moment(oldest) if (oldest := row[f"{what}_oldest"]) is not None else None)
         for what in ("inbound", "outbox")
     )
     today = await pipe.store.usage.of_all(day_of(int(datetime.now(UTC).timestamp() * 1000)))
-    return StoredNow(messages, replies, BoundedCount(row["dead_open"]), row["newest_part"], today)
+    paused = tuple(stored_scope(pause["scope"]) for pause in (await pipe.store.pauses.now()).rows)
+    return StoredNow(messages, replies, BoundedCount(row["dead_open"]), row["newest_part"], today, paused)

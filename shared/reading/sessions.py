@@ -13,6 +13,7 @@ from shared.errors import CannotDo, NotFound
 from shared.store import Store
 from shared.store.database import Row
 from shared.store.search import Hit
+from shared.synthetic import is_synthetic
 from shared.value import value
 
 NEWEST_MS = 2**62
@@ -89,12 +90,19 @@ class Scope:
 async def sessions(store: Store, limit: int, active_since: int = 0) -> list[ListedSession]:
     """Sessions active at or after a time (wall clock, ms), the last active first."""
     rows = await store.sessions.listed(limit, active_since)
-    return [ListedSession(*_stored(row), row["preview"]) for row in rows]
+    return [ListedSession(*_stored(row), row["preview"]) for row in rows if not is_synthetic(row["session_key"])]
 
 
 async def session_page(store: Store, limit: int, before: int = NEWEST_MS) -> list[StoredSession]:
     """Sessions that were last active before a time (wall clock, ms), the last active first, without any text."""
-    return [session_from(row) for row in await store.overview.sessions(before, limit)]
+    found: list[StoredSession] = []
+    while len(found) < limit:  # what is left out takes no place: a page that is not full is the last one
+        rows = await store.overview.sessions(before, limit)
+        found += [session_from(row) for row in rows if not is_synthetic(row["session_key"])]
+        if len(rows) < limit:
+            break
+        before = rows[-1]["updated_at"]
+    return found[:limit]
 
 
 async def session(store: Store, key_or_id: str) -> StoredSession:

@@ -11,6 +11,10 @@ def waiting_reason(state: KeyState, pending: int, workers_alive: int) -> str:
         if not pending:
             return "Nothing waits here."
         return f"The journal has {_messages(pending)} that Redis does not know of. A housekeeper wakes the key."
+    if state.state is KeyPhase.PAUSED:
+        count = max(state.waiting, pending)
+        wait = "waits" if count == 1 else "wait"
+        return f"It is paused ({state.paused}). {_messages(count)} {wait} until somebody resumes it."
     left = (state.left_ms or 0) / 1000
     if state.state is KeyPhase.DELAYED:
         return f"Attempt {state.attempts} failed. The next one begins in {max(0.0, left):.0f} s."

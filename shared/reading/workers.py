@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from shared.lane.rq_names import WORKER_PREFIX, WORKERS, WorkerField
@@ -10,6 +13,16 @@ from shared.value import value
 
 SILENT_SECONDS = 30.0  # workers report every second
 MOST = 1000  # workers of one server that are looked at
+_SLOTS = re.compile(r"\b(turns|deliveries|control):([0-9]{1,7})/([0-9]{1,7})\b")
+
+
+@value
+class LaneSlots:
+    """How much of a lane one worker process runs, and may run at once."""
+
+    lane: str
+    used: int
+    slots: int
 
 
 @value
@@ -24,6 +37,7 @@ class WorkerState:
     queues: tuple[str, ...]
     born: datetime | None
     silent_seconds: float
+    lanes: tuple[LaneSlots, ...] = ()  # the lanes that it serves; a process reports the same to each Redis server
 
     @property
     def alive(self) -> bool:
@@ -32,7 +46,16 @@ class WorkerState:
 
 async def all_workers(servers: Servers) -> list[WorkerState]:
     """The workers of all servers by name; Unavailable where a server does not answer."""
-    return sorted([worker for server in servers.all for worker in await workers_of(server)], key=lambda one: one.name)
+    return each_once([worker for server in servers.all for worker in await workers_of(server)])
+
+
+def each_once(found: Iterable[WorkerState]) -> list[WorkerState]:
+    """Each process once, by name, as it reported last, with its queues on all servers: every server that it serves knows it."""
+    processes: dict[str, WorkerState] = {}
+    for worker in sorted(found, key=lambda one: -one.silent_seconds):
+        queues = {*worker.queues, *(processes[worker.name].queues if worker.name in processes else ())}
+        processes[worker.name] = replace(worker, queues=tuple(sorted(queues)))
+    return sorted(processes.values(), key=lambda one: one.name)
 
 
 async def workers_of(server: RedisServer) -> list[WorkerState]:
@@ -60,7 +83,12 @@ def _worker(name: bytes, fields: dict[bytes, bytes], now: datetime) -> WorkerSta
         queues=tuple(sorted(text(WorkerField.QUEUES).split(","))),
         born=_time(text(WorkerField.BIRTH)),
         silent_seconds=max(0.0, (now - beat).total_seconds()) if beat is not None else float("inf"),
+        lanes=tuple(map(_slots, _SLOTS.findall(text(WorkerField.SLOTS)))),
     )
+
+
+def _slots(found: tuple[str, str, str]) -> LaneSlots:
+    return LaneSlots(found[0], int(found[1]), int(found[2]))
 
 
 def _count(text: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError, create_model, model_validator
@@ -26,6 +27,7 @@ from shared.platforms import ALWAYS_ON, FOR_PROGRAMS, PLATFORMS
 from shared.platforms.settings import ChatSettings, PlatformSettings
 from shared.setting_values import PREFIX
 from shared.settings.agents import AgentSettings, LlmSettings, NamedAgent, RoutingRule
+from shared.settings.background import BackgroundWorkSettings
 from shared.settings.budget import BudgetSettings, SpendingSettings
 from shared.settings.complaints import Complaints
 from shared.settings.conversations import ConversationSettings, MemorySettings, ResetRule, ResetSettings
@@ -36,10 +38,12 @@ from shared.settings.privacy import PrivacySettings
 from shared.settings.processes import ProcessSettings
 from shared.settings.quota import LimitSettings, QuotaSettings
 from shared.settings.receiving import ReceiverSettings
+from shared.settings.retention import KeepingSettings, RetentionSettings
 from shared.settings.schedules import ScheduleSettings, SchedulesSettings
 from shared.settings.secrets import secrets_of
 from shared.settings.section import Section
 from shared.settings.servers import ServerSettings
+from shared.settings.watching import WatchingSettings
 from shared.settings.work import WorkSettings
 
 __all__ = [
@@ -54,6 +58,7 @@ __all__ = [
     "QuotaSettings",
     "ResetRule",
     "ResetSettings",
+    "RetentionSettings",
     "RoutingRule",
     "ScheduleSettings",
     "Settings",
@@ -81,12 +86,15 @@ class Settings(
     SpendingSettings,
     LimitSettings,
     SchedulesSettings,
+    BackgroundWorkSettings,
     PrivacySettings,
+    KeepingSettings,
     WorkSettings,
     FileSettings,
     ReceiverSettings,
     ProcessSettings,
     DashboardSettings,
+    WatchingSettings,
     _PlatformBlocks,
     BaseSettings,
 ):
@@ -125,6 +133,8 @@ class Settings(
         check_entries("ADMIN_USERS", self.admin_users, blocks, everybody=False)
         if unknown := sorted(self.reset.by_platform.keys() - PLATFORMS.keys()):
             raise ValueError(f"RESET__BY_PLATFORM: there is no platform {', '.join(unknown)}")
+        if any(chat.partition(":")[0] not in PLATFORMS or not chat.partition(":")[2] for chat in self.busy_chats):
+            raise ValueError("BUSY_CHATS names chats as <platform>:<chat id>")
         return self
 
     @model_validator(mode="after")
@@ -180,6 +190,11 @@ class Settings(
     def listening(self) -> tuple[str, ...]:
         """The platforms that somebody has to listen to, sorted."""
         return tuple(name for name in PLATFORMS if (block := self.platform(name)) is not None and block.listens)
+
+    @property
+    def log_directory(self) -> Path:
+        """Where log files are looked for."""
+        return self.log_dir if self.log_dir is not None else self.data_dir / "logs"
 
     def secret_values(self) -> tuple[str, ...]:
         """What must never be shown: every secret of every block, and of a URL the password in it."""

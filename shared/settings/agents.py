@@ -10,9 +10,10 @@ from pydantic import ConfigDict, Field, SecretStr, field_validator, model_valida
 
 from shared.session_key import MAIN
 from shared.setting_values import Names
+from shared.settings.provider_limits import ProviderLimits
 from shared.settings.section import Block, Section
 
-OWN_TOOLS = ("schedule", "send")
+OWN_TOOLS = ("schedule", "send", "background", "goal")
 _AGENT_NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")  # as session keys have it
 _SERVER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,20}")  # the names of its tools begin with it
 
@@ -87,17 +88,22 @@ class LlmSettings(Block):
     document_characters: int = Field(default=20_000, ge=0)
     """How much text of documents a request holds, the newest first. 0: documents are only named."""
 
+    limits: ProviderLimits = ProviderLimits()
+    """How much may be asked of the provider, by all workers together. Unset: as much as it takes."""
+
     tools: Names = ()
     """Modules with functions that the model may call: those with `@tool` from `keyturn`. None: it can only talk."""
     approve: Names = ()
-    """Tools that run only after the user said yes: names, or patterns such as `shop_*`. None: all run at once."""
+    """Tools that run only after the user said yes: names, or patterns such as `shop_*`. None: all run at once. The user is shown the
+    whole arguments; a call with more than 10,000 characters of them is not run."""
     approval_seconds: float = Field(default=86_400, gt=0)
     """A question about a tool that nobody answers for so long counts as a no."""
     ask_user: bool = False
     """Give the model a tool to ask the user something in the middle of its work. The answer may come at any time."""
     own_tools: Names = ()
-    """Tools of Keyturn's own that the model may call: `schedule` (make, list and remove schedules) and `send` (to other chats, for
-    admins). They act with the rights of who speaks."""
+    """Tools of Keyturn's own that the model may call: `schedule` (make, list and remove schedules), `send` (to other chats, for
+    admins), `background` (start and list background tasks) and `goal` (go on towards the goal that /goal set). They act with the rights
+    of who speaks."""
     mcp: dict[str, McpServer] = Field(default_factory=dict)
     """MCP servers by name, whose tools the model may call: `LLM__MCP__SHOP__LINE=python3 shop_server.py`. Needs keyturn[mcp]."""
     tool_seconds: float = Field(default=60, gt=0)

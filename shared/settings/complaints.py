@@ -15,8 +15,6 @@ from dotenv import dotenv_values
 from pydantic import BaseModel, ValidationError
 
 ENVIRONMENT, DOTENV, TOML = "the environment", ".env", "keyturn.toml"
-NOT_BUILT = {"busy_mode": "every message waits for its turn in this version; take it out"}
-"""Settings that are planned and would do nothing yet, each with what happens instead."""
 
 
 class Complaints:
@@ -47,8 +45,6 @@ class Complaints:
 
     def _unknown(self, loc: Sequence[str]) -> str:
         place, spelled = self._where(loc)
-        if len(loc) == 1 and loc[0] in NOT_BUILT:
-            return f"{spelled(loc[0])} in {place or 'the settings'} would do nothing: {NOT_BUILT[loc[0]]}"
         near = difflib.get_close_matches(loc[-1], _names_in(self._model, loc[:-1]), n=1)
         suggestion = f"; did you mean {spelled(near[0])}?" if near else ""
         return f"unknown setting {spelled(loc[-1])} in {place or 'the settings'}{suggestion}"

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
 
+from shared.busy import BusyMode
 from shared.context.reset import Mode, ResetPolicies, ResetPolicy
 from shared.messages import CHAT_TYPES
 from shared.platforms import FOR_PROGRAMS
@@ -87,6 +88,16 @@ class ConversationSettings(Section):
     shared_chats: Names = ()
     """Groups whose members share one conversation, and one per thread, as `<platform>:<chat id>`. They keep it whatever the
     two settings above say."""
+    busy_mode: BusyMode = BusyMode.QUEUE
+    """What a message does that comes while the conversation's turn runs. `queue`: it waits for a turn of its own. `collect`:
+    all that waits of one sender is one turn. `steer`: the running turn takes it in. `interrupt`: the turn ends and keeps what
+    it did. `rollback`: the turn ends and keeps nothing. `reject`: the message is refused. Platforms have a setting of their
+    own, and `/queue mode` sets it for one conversation."""
+    busy_chats: dict[str, BusyMode] = Field(default_factory=dict)
+    """The same for single chats, as `<platform>:<chat id>`. It wins over the platform's."""
+    busy_notices: bool = True
+    """A chat whose message waits behind a turn of several seconds is told so, with its place in line, at most every 30
+    seconds. Programs are not told."""
     history_messages: int = Field(default=120, ge=0)
     """How many rows of the transcript a turn sees. More cost more tokens."""
     compress_idle_minutes: int = Field(default=0, ge=0)

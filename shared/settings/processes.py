@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -20,6 +21,9 @@ class ProcessSettings(Section):
     """Less important lines are left out. The text of messages is logged at `debug` only."""
     log_format: Literal["auto", "text", "json"] = "auto"
     """`json`: a JSON object per line. `text`: lines for a person. `auto`: text on a terminal, else JSON."""
+    log_dir: Path | None = None
+    """A directory in which each process also keeps its log lines as JSON, for `keyturn logs`: 16 MB at most for each kind of
+    process. `keyturn up` uses `logs` under DATA_DIR; elsewhere, unset means that there are no files."""
     result_seconds: int = Field(default=30, ge=1)
     """How long finished jobs stay visible in `rq info` and RQ dashboards."""
     sweep_seconds: float = Field(default=2, gt=0)

@@ -24,11 +24,11 @@ class QuotaSettings(Block):
     chat_turns_in_flight: int | None = Field(default=None, ge=1)
     """Conversations of one chat that may be waiting or running at a time."""
     platform_messages_per_minute: int | None = Field(default=None, ge=1)
-    """Messages that one platform may bring in a minute."""
+    """Messages that one platform may bring in a minute. `POST /v1/deliveries` counts for the API, each target as one."""
     platform_turns_in_flight: int | None = Field(default=None, ge=1)
     """Conversations of one platform that may be waiting or running at a time."""
     sender_messages_per_minute: int | None = Field(default=None, ge=1)
-    """Messages that may come in a minute with one API key or one webhook secret."""
+    """Messages that may come in a minute with one API key or one webhook secret, and texts that the key wants said in chats."""
     sender_turns_in_flight: int | None = Field(default=None, ge=1)
     """Conversations that one API key or one webhook secret may have waiting or running at a time."""
 

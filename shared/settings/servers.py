@@ -5,10 +5,35 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 
 from shared.errors import ConfigurationError
-from shared.settings.section import Section
+from shared.redis_tls import RedisTls
+from shared.redis_url import place_of, split_urls
+from shared.settings.section import Block, Section
+
+
+class RedisTlsSettings(Block):
+    """TLS to Redis, for `rediss://` in REDIS_URL. Without any of these, certificates of public authorities are believed."""
+
+    ca_file: Path | None = None
+    """The certificate of your own authority, in PEM form. Only servers that it signed are then believed."""
+    cert_file: Path | None = None
+    """Our certificate, for a server that asks for one (Valkey's `tls-auth-clients yes`)."""
+    key_file: Path | None = None
+    """The key of CERT_FILE, without a password."""
+    check_hostname: bool = True
+    """Whether the server's certificate must name the host in REDIS_URL. False: any certificate of the authority will do."""
+
+    @model_validator(mode="after")
+    def _a_certificate_has_its_key(self) -> RedisTlsSettings:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("REDIS_TLS__CERT_FILE and REDIS_TLS__KEY_FILE need each other")
+        return self
+
+    def connecting(self) -> RedisTls:
+        """How connections are made."""
+        return RedisTls(self.ca_file, self.cert_file, self.key_file, self.check_hostname)
 
 
 class ServerSettings(Section):
@@ -17,8 +42,10 @@ class ServerSettings(Section):
     TITLE = "Servers and files"
 
     redis_url: SecretStr | None = None
-    """One Redis or Valkey URL, or several separated by commas; keys are spread over them. Unset: `keyturn up` starts a
-    Valkey of its own under DATA_DIR."""
+    """One Redis or Valkey URL, or several separated by commas; keys are spread over them. `redis+sentinel://host,host/service`
+    names the primary that Sentinels know. Unset: `keyturn up` starts a Valkey of its own under DATA_DIR."""
+    redis_tls: RedisTlsSettings = RedisTlsSettings()
+    """TLS to Redis, for `rediss://` in REDIS_URL."""
     database_url: SecretStr | None = None
     """`sqlite:///path` for one machine, `postgresql://…` for several. Unset: SQLite under DATA_DIR."""
     data_dir: Path = Path(".keyturn")
@@ -49,8 +76,9 @@ class ServerSettings(Section):
 
     def redis_urls(self) -> tuple[str, ...]:
         """The Redis servers in force; a ConfigurationError where none is named and none was started."""
-        listed = self.redis_url.get_secret_value().split(",") if self.redis_url is not None else []
-        urls = tuple(url.strip() for url in listed if url.strip())
+        urls = split_urls(self.redis_url.get_secret_value()) if self.redis_url is not None else ()
         if not urls:
             raise ConfigurationError("no Redis: set KEYTURN_REDIS_URL, or start `keyturn up` in this directory")
+        if len({place_of(url) for url in urls}) < len(urls):
+            raise ConfigurationError("REDIS_URL names a server twice; the second one would get no keys")
         return urls

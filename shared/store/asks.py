@@ -6,15 +6,16 @@ the answer: it is mail, and the turn that it begins takes the run up. After a cr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 import orjson
 
 from shared.agent.events import Ask
 from shared.agent.turn import Said
 from shared.codec import decode_source, encode_text, from_fields
+from shared.errors import Malformed
 from shared.ids import fresh_id
 from shared.messages import Source
 from shared.store.change import Also
@@ -24,12 +25,22 @@ from shared.store.database.statements import Step, declared
 from shared.value import value
 
 
+class ParkedRun(TypedDict):
+    """A run that waits for a person; `counted`: up to which of its steps the commit counts what they cost."""
+
+    run: str
+    session_id: str
+    session_key: str
+    inbound_id: str
+    turn_id: str
+    counted: int
+    now: int
+
+
 class AsksSql(Protocol):
     """The statements of asks.sql, with the values that each needs."""
 
-    def commit_parked_run(
-        self, *, run: str, session_id: str, session_key: str, inbound_id: str, turn_id: str, now: int
-    ) -> Step: ...
+    def commit_parked_run(self, **run: Unpack[ParkedRun]) -> Step: ...
     def commit_ended_asks(self, *, run: str, state: str, session_id: str, turn_id: str, now: int) -> Step: ...
     def commit_asks(
         self, *, run: str, asks: str, session_id: str, session_key: str, turn_id: str, now: int
@@ -38,7 +49,8 @@ class AsksSql(Protocol):
     def open_asks(self, *, session_key: str) -> Step: ...
     def answers_of_run(self, *, run: str) -> Step: ...
     def last_ended_ask(self, *, session_key: str) -> Step: ...
-    def asks_overdue(self, *, now: int, limit: int) -> Step: ...
+    def asks_overdue(self, *, now: int, after_at: int, after_id: str, limit: int) -> Step: ...
+    def expire_ask(self, *, ask: str, now: int) -> Step: ...
     def forget_asks(self, *, before: int) -> Step: ...
 
 
@@ -71,7 +83,14 @@ class OverdueAsk:
 
     id: str
     text: str
-    source: Source
+    session_key: str  # of the conversation that asked
+    expires_at: int
+    source_json: str
+
+    @property
+    def source(self) -> Source:
+        """Who was asked, and where; Malformed where the record cannot be read."""
+        return _source(self.source_json)
 
 
 class AskStore:
@@ -95,18 +114,24 @@ class AskStore:
         [rows] = await self._database.read(sql.last_ended_ask(session_key=session_key))
         return str(rows[0]["state"]) if rows else None
 
-    async def overdue(self, now: int, limit: int) -> list[OverdueAsk]:
-        """Some open questions whose time is over, the oldest first."""
-        [rows] = await self._database.read(sql.asks_overdue(now=now, limit=limit))
-        return [OverdueAsk(row["id"], row["text"], _source(row)) for row in rows]
+    async def overdue(self, now: int, after: OverdueAsk | None, limit: int) -> list[OverdueAsk]:
+        """Some open questions whose time is over, the oldest first, from behind `after` on."""
+        at, id = (after.expires_at, after.id) if after is not None else (0, "")
+        [rows] = await self._database.read(sql.asks_overdue(now=now, after_at=at, after_id=id, limit=limit))
+        return [OverdueAsk(**row) for row in rows]
+
+    async def expire(self, ask: str, now: int) -> None:
+        """End a question that no turn could end. Its run does not go on, and is deleted as a leftover."""
+        await self._database.write(sql.expire_ask(ask=ask, now=now))
 
     async def forget(self, before: int) -> None:
         """Delete the questions that ended before a time."""
         await self._database.write(sql.forget_asks(before=before))
 
 
-def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask]) -> tuple[Also, ...]:
-    """Statements of a commit: the run waits for the answers to these questions."""
+def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask], counted: int = 0) -> tuple[Also, ...]:
+    """Statements of a commit: the run waits for the answers to these questions. The commit counts what its steps have cost, up to
+    the one with the number `counted`."""
 
     def added(now: int) -> str:
         first = fresh_id()
@@ -131,6 +156,7 @@ def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask]) -> tupl
             session_id=stamp.session_id,
             session_key=stamp.session_key,
             turn_id=stamp.turn_id,
+            counted=counted,
             now=stamp.now,
         ),
         lambda stamp: sql.commit_asks(
@@ -169,13 +195,17 @@ def _open(row: Row) -> OpenAsk:
         row["text"],
         tuple(orjson.loads(row["choices"])),
         bool(row["is_approval"]),
-        _source(row),
+        _source(row["source"]),
         row["expires_at"],
     )
 
 
-def _source(row: Mapping[str, str]) -> Source:
-    return decode_source(orjson.loads(row["source"]))
+def _source(record: str) -> Source:
+    try:
+        fields = orjson.loads(record)
+    except orjson.JSONDecodeError:
+        raise Malformed("the source of a question is no JSON") from None
+    return decode_source(fields)
 
 
 def _ms(time: timedelta) -> int:

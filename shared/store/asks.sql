@@ -2,11 +2,11 @@
 -- batch.sql.
 
 -- name: commit_parked_run
--- Let a run wait for a person, with its steps. Whoever held it is refused from now on.
-INSERT INTO runs (id, session_id, session_key, inbound_id, holder, state, created_at)
-SELECT :run, :session_id, :session_key, :inbound_id, '', 'parked', :now
+-- Let a run wait for a person, with its steps, whose cost is counted by the same commit. Whoever held it is refused from now on.
+INSERT INTO runs (id, session_id, session_key, inbound_id, holder, state, counted, created_at)
+SELECT :run, :session_id, :session_key, :inbound_id, '', 'parked', :counted, :now
 FROM {{batch.ours}} WHERE ours.id = :session_id AND ours.turn_id = :turn_id
-ON CONFLICT (id) DO UPDATE SET state = 'parked', holder = ''
+ON CONFLICT (id) DO UPDATE SET state = 'parked', holder = '', counted = excluded.counted
 
 -- name: commit_ended_asks
 -- End the questions of a run that are still open.
@@ -41,8 +41,14 @@ SELECT name, answer FROM asks WHERE run_id = :run AND state = 'answered' AND ans
 SELECT state FROM asks WHERE session_key = :session_key AND state <> 'open' ORDER BY ended_at DESC LIMIT 1
 
 -- name: asks_overdue
--- Open questions whose time is over.
-SELECT id, text, source FROM asks WHERE state = 'open' AND expires_at <= :now ORDER BY expires_at LIMIT :limit
+-- Open questions whose time is over, from behind a given one on.
+SELECT id, text, session_key, expires_at, source AS source_json FROM asks
+WHERE state = 'open' AND expires_at <= :now AND expires_at >= :after_at AND (expires_at > :after_at OR id > :after_id)
+ORDER BY expires_at, id LIMIT :limit
+
+-- name: expire_ask
+-- End an open question without a turn.
+UPDATE asks SET state = 'expired', ended_at = :now WHERE id = :ask AND state = 'open'
 
 -- name: forget_asks
 -- Forget questions that ended long ago.

@@ -24,7 +24,7 @@ sql = declared(AuditSql)
 
 
 class Audit:
-    """What operators did. Rows are never removed."""
+    """What operators did. Only RETENTION__AUDIT_DAYS removes rows."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -5,7 +5,7 @@
 INSERT INTO blob_references (digest, session_id, created_at)
 SELECT :digest, :session_id, :now
 FROM {{batch.ours}} WHERE ours.id = :session_id AND ours.turn_id = :turn_id
-ON CONFLICT (digest, session_id) DO NOTHING
+ON CONFLICT (digest, session_id) DO UPDATE SET created_at = excluded.created_at
 
 -- name: blob_refer_branch
 -- Let a copy of a session refer to what the session refers to, if this turn won the session.

@@ -113,7 +113,7 @@ def turn_row(commit: Commit, stamp: Stamp, *, added: int, owner: str | None) -> 
         "ended_at": stamp.now if change.next_session_id or change.end_reason else None,
         "end_reason": change.end_reason,
         "owner": owner,
-        "done_seq": max((mail.seq for mail in journaled), default=0),
+        "done_seq": in_line(journaled),
         "talks_to": change.next_session_id or change.switch_to or session.id,
         "outcome": commit.ending.state.value,
         "attempts": proof.attempts,
@@ -121,6 +121,17 @@ def turn_row(commit: Commit, stamp: Stamp, *, added: int, owner: str | None) -> 
         "claimed_at": proof.claimed_at,
         "started_at": proof.started_at,
     }
+
+
+def in_line(mail: Sequence[Mail]) -> int:
+    """How far the mail reaches without a gap. What stands in a gap still waits, and must not count as done."""
+    seqs = sorted(one.seq for one in mail)
+    last = seqs[0] if seqs else 0
+    for seq in seqs[1:]:
+        if seq > last + 1:
+            break
+        last = seq
+    return last
 
 
 def ended_rows(commit: Commit, stamp: Stamp) -> list[EndedRow]:

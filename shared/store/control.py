@@ -1,4 +1,4 @@
-"""Ending control messages, each by itself: tables inbox, routes, outbox, dead. No session belongs to them.
+"""Ending control messages, each by itself: tables inbox, routes, outbox, dead, facts. No session belongs to them.
 
 The message's own row is compared and set from pending, and the answer is added in the same transaction. So after a crash
 there are both or neither, and of two workers that answer the same message one wins: the other gets AlreadyDone and has
@@ -8,6 +8,7 @@ written nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Protocol, TypedDict, Unpack
 
 from shared.clock import now_ms
@@ -66,6 +67,8 @@ class ControlSql(Protocol):
     def end_unjournaled_control(self, **row: Unpack[UnjournaledControlEnding]) -> Step: ...
     def control_route(self, *, id: str, turn_id: str, session_key: str, seq: int) -> Step: ...
     def control_dead(self, **letter: Unpack[DeadControl]) -> Step: ...
+    def control_fact(self, *, id: str, turn_id: str, scope: str, name: str, value: str) -> Step: ...
+    def control_no_fact(self, *, id: str, turn_id: str, scope: str, name: str) -> Step: ...
     def control_outbox(self, *, id: str, turn_id: str, outbox: str) -> Step: ...
 
 
@@ -81,6 +84,7 @@ class ControlCommit:
     attempts: int
     replies: Sequence[Reply] = ()  # parts for the outbox
     ending: Ending = ANSWERED
+    facts: Mapping[tuple[str, str], str | None] = field(default_factory=dict)  # (scope, name) -> value; None forgets
 
 
 @value
@@ -111,6 +115,12 @@ class ControlCommits:
             steps.append(sql.control_route(id=id, turn_id=turn_id, session_key=key, seq=mail.seq))
         if commit.ending.state is State.DEAD:
             steps.append(_dead(commit, turn_id, now))
+        for (scope, name), known in commit.facts.items():
+            steps.append(
+                sql.control_no_fact(id=id, turn_id=turn_id, scope=scope, name=name)
+                if known is None
+                else sql.control_fact(id=id, turn_id=turn_id, scope=scope, name=name, value=storable(known))
+            )
         outbox = f"[{json_objects(parts).decode()}]"
         steps.append(sql.control_outbox(id=id, turn_id=turn_id, outbox=outbox))
         ended, *_, added = await self._database.write(*steps)

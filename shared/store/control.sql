@@ -1,4 +1,4 @@
--- Ending one control message by itself. Tables: inbox, routes, outbox, dead. No session is read or written. The first statement
+-- Ending one control message by itself. Tables: inbox, routes, outbox, dead, facts. No session is read or written. The first statement
 -- ends the message if it still waits; each of the others writes only if that succeeded.
 
 -- name: end_control
@@ -25,6 +25,16 @@ UPDATE routes SET done_seq = :seq FROM {{ended}} WHERE routes.session_key = :ses
 -- Set the message aside.
 INSERT INTO dead (kind, ref, session_key, reason, detail, payload, attempts, state, created_at)
 SELECT 'inbound', ended.id, :session_key, :reason, :detail, :payload, :attempts, 'open', :now FROM {{ended}}
+
+-- name: control_fact
+-- Remember a fact that the message sets.
+INSERT INTO facts (scope, name, value)
+SELECT :scope, :name, :value FROM {{ended}} WHERE true
+ON CONFLICT (scope, name) DO UPDATE SET value = excluded.value
+
+-- name: control_no_fact
+-- Forget a fact.
+DELETE FROM facts WHERE scope = :scope AND name = :name AND EXISTS (SELECT 1 FROM {{ended}})
 
 -- name: control_outbox
 -- Add the parts of the answer, numbered in their order.

@@ -64,6 +64,10 @@ DELETE FROM asks WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM se
 -- Delete its references to files: those to which nothing else refers are removed later.
 DELETE FROM blob_references WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
 
+-- name: delete_tasks
+-- Delete what was asked for in it to be done in the background. The conversation of each task is a session of its own.
+DELETE FROM tasks WHERE root_key = :session_key AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+
 -- name: delete_keys
 -- The keys that talked in a session and when; `stays`: the key would go on there.
 SELECT session_key, MIN(claimed_at) AS since, MAX(committed_at) AS until,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol, Unpack
 
 from shared.clock import now_ms
-from shared.messages import Mail, Reply
+from shared.messages import Mail, Part, Reply
 from shared.store.database import Database
 from shared.store.database.statements import Step, declared
 from shared.store.parts import PartRow, parts_of
@@ -27,6 +27,7 @@ class DraftsSql(Protocol):
     """The statements of drafts.sql, with the values that each needs."""
 
     def draft_open(self, **row: Unpack[DraftRow]) -> Step: ...
+    def draft_wanted(self, *, id: str) -> Step: ...
     def draft_of(self, *, turn_id: str) -> Step: ...
 
 
@@ -69,11 +70,25 @@ class Drafts:
             return None
         return Draft(rows[0]["receipt"] or "", rows[0]["state"] not in ("pending", "sending"))
 
+    async def is_wanted(self, part: Part) -> bool:
+        """Whether a part may be sent: a draft only while its answer is being written. One that was added in the moment in which
+        the answer was committed would follow it, and nothing would take its place. Other parts cost nothing here."""
+        if (inbound_id := _drafted(part)) is None:
+            return True
+        [rows] = await self._database.read(sql.draft_wanted(id=inbound_id))
+        return bool(rows)
+
 
 def _opening(inbound_id: str, part: PartRow) -> Step:
     return sql.draft_open(id=inbound_id, **part)
 
 
 def draft_id(inbound_id: str) -> str:
-    """The id of the one draft that an inbound can have."""
+    """The id of the one draft that an inbound can have. transcript.sql finds it the same way."""
     return f"draft_{inbound_id}"
+
+
+def _drafted(part: Part) -> str | None:
+    """The inbound whose draft a part is; None: it is none. See shared/store/parts.py for the key."""
+    turn, _, _ = part.idempotency_key.removeprefix("out_").rpartition("_")
+    return turn.removeprefix("draft_") if turn.startswith("draft_") else None

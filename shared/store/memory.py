@@ -157,8 +157,10 @@ class Memory:
             session_id=session_id, turn_id=turn_id, version=standing.version, upto=standing.message_count
         )
         kept = (
-            sql.flush_note(owner=owner, text=storable(note), session_id=session_id, turn_id=turn_id, now=now_ms())
-            for note in notes
+            sql.flush_note(owner=owner, text=note, session_id=session_id, turn_id=turn_id, now=now_ms())
+            for note in dict.fromkeys(
+                map(storable, notes)
+            )  # PostgreSQL's statements of one call do not see each other's rows
         )
         marked, *_ = await self._database.write(done, *kept)
         return bool(marked)

@@ -20,6 +20,7 @@ from shared.errors import TooNew
 from shared.lane_key import Destination
 from shared.messages import Part
 from shared.part_record import decode_part
+from shared.store import closed_chats
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
 from shared.value import value
@@ -48,8 +49,7 @@ class SentPart:
     """What is known of how a part was sent. No receipt: the platform's answer has not come."""
 
     idempotency_key: str
-    platform: str
-    account: str
+    destination: Destination
     receipt: str | None
 
 
@@ -65,6 +65,7 @@ class OutboxSql(Protocol):
     def outbox_ambiguous(self, *, id: int) -> Step: ...
     def bury_part(self, *, id: int, reason: str) -> Step: ...
     def bury_part_letter(self, **letter: Unpack[BuriedLetter]) -> Step: ...
+    def outbox_drop(self, *, destination: str, part: int) -> Step: ...
     def outbox_destinations(self, *, after: str, limit: int) -> Step: ...
     def outbox_of_turn(self, *, turn_id: str) -> Step: ...
     def outbox_of_session(self, *, session_key: str, after: int, limit: int) -> Step: ...
@@ -121,7 +122,7 @@ class Outbox:
         if not rows:
             return None
         to = Destination.parse(rows[0]["destination"])
-        return SentPart(rows[0]["idempotency_key"], to.platform, to.account, rows[0]["receipt"] or None)
+        return SentPart(rows[0]["idempotency_key"], to, rows[0]["receipt"] or None)
 
     async def failed(self, part: Part, reason: str, *, asked_to_wait: bool = False) -> None:
         """It stays to be sent again. An attempt that the platform answered with a request to wait is not counted."""
@@ -133,8 +134,9 @@ class Outbox:
         """Flag a part that was perhaps sent."""
         await self._database.write(sql.outbox_ambiguous(id=part.id))
 
-    async def bury(self, part: Part, reason: str, detail: str) -> None:
-        """It will not be sent; a dead letter says why."""
+    async def bury(self, part: Part, reason: str, detail: str, *, closed: str | None = None) -> None:
+        """It will not be sent; a dead letter says why. With the name of its destination in `closed`, the chat is remembered as
+        one that takes nothing from us, for the same reason."""
         letter = sql.bury_part_letter(
             id=part.id,
             ref=str(part.id),
@@ -145,7 +147,15 @@ class Outbox:
             attempts=part.attempts + 1,
             now=now_ms(),
         )
-        await self._database.write(sql.bury_part(id=part.id, reason=reason), letter)
+        steps = [sql.bury_part(id=part.id, reason=reason), letter]
+        if closed is not None:
+            steps.append(closed_chats.sql.close_chat(destination=closed, reason=detail))
+        await self._database.write(*steps)
+
+    async def drop(self, destination: str, part: int) -> list[int]:
+        """Give up what a destination waits for, or with a number that part only. Gives the numbers of the parts."""
+        [rows] = await self._database.write(sql.outbox_drop(destination=destination, part=part))
+        return [row["id"] for row in rows]
 
     async def waiting_destinations(self, *, after: str, limit: int) -> Sequence[tuple[str, int]]:
         """Destinations that parts wait for, each with its first row, in order, from `after` on."""
@@ -220,4 +230,7 @@ def _part(row: Row) -> Part:
         elsewhere=record.to,
         edits=record.edits,
         draft=record.draft,
+        shown=record.shown,
+        closed=row.get("closed"),
+        trace=record.trace,
     )

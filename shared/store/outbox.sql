@@ -1,9 +1,12 @@
--- The outbox. Table: outbox (one row per part of a reply, numbered in the order of sending). Burying adds to table dead.
+-- The outbox. Table: outbox (one row per part of a reply, numbered in the order of sending). Burying adds to table dead. Table
+-- closed_chats is read.
 
 -- name: outbox_of
--- The parts that a destination still waits for, in order; for a part in `sending`, how long ago its attempt began.
+-- The parts that a destination still waits for, in order; for a part in `sending`, how long ago its attempt began. `closed` says
+-- why the chat takes nothing from us, if it does not.
 SELECT id, idempotency_key, session_key, payload, state, attempts, waits, created_at,
-       CASE WHEN state = 'sending' THEN {{now_ms}} - sending_at END AS sending_ms
+       CASE WHEN state = 'sending' THEN {{now_ms}} - sending_at END AS sending_ms,
+       (SELECT closed_chats.reason FROM closed_chats WHERE closed_chats.destination = :destination) AS closed
 FROM outbox
 WHERE destination = :destination AND state IN ('pending', 'sending')
 ORDER BY id LIMIT :limit
@@ -11,6 +14,7 @@ ORDER BY id LIMIT :limit
 -- name: outbox_take
 -- Mark the first part that a destination waits for as `sending`, before it is sent. Leaves a part alone that is in `sending`
 -- already, unless this very lease marked it: then an earlier call was not answered, and the attempt is not counted again.
+-- `closed` says why the chat takes nothing from us, if it does not.
 UPDATE outbox
 SET state = 'sending', attempts = attempts + CASE WHEN state = 'pending' THEN 1 ELSE 0 END, sending_at = {{now_ms}},
     taken_by = :lease
@@ -19,7 +23,8 @@ WHERE (state = 'pending' OR taken_by = :lease) AND id = (
     WHERE destination = :destination AND state IN ('pending', 'sending')
     ORDER BY id LIMIT 1
 )
-RETURNING id, idempotency_key, session_key, payload, 'pending' AS state, attempts - 1 AS attempts, waits, created_at
+RETURNING id, idempotency_key, session_key, payload, 'pending' AS state, attempts - 1 AS attempts, waits, created_at,
+          (SELECT closed_chats.reason FROM closed_chats WHERE closed_chats.destination = :destination) AS closed
 
 -- name: outbox_sending
 -- Mark a given part as `sending`, before it is sent. Of several attempts one succeeds; the same lease may repeat it.
@@ -91,3 +96,9 @@ FROM outbox WHERE session_key = :session_key AND id > :after AND id <= :until OR
 SELECT virtualtransaction AS writer FROM pg_locks
 WHERE locktype = 'relation' AND relation = 'outbox'::regclass AND mode = 'RowExclusiveLock' AND granted
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+
+-- name: outbox_drop
+-- An operator gives up what a destination waits for, all of it or one part. A part that is being sent is left alone.
+UPDATE outbox SET state = 'buried', reason = 'dropped'
+WHERE destination = :destination AND state = 'pending' AND (:part = 0 OR id = :part)
+RETURNING id

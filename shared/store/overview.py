@@ -18,10 +18,14 @@ class OverviewSql(Protocol):
     """The statements of overview.sql, with the values that each needs."""
 
     def overview_counts(self, *, bound: int) -> Step: ...
+    def parts_oldest(self, *, bound: int) -> Step: ...
     def waiting_of_keys(self, *, keys: str) -> Step: ...
     def parts_open(self, *, destination: str, id: int, limit: int) -> Step: ...
     def parts_flagged(self, *, before: int, limit: int) -> Step: ...
     def parts_of_conversation(self, *, session_key: str, limit: int) -> Step: ...
+    def destinations_open(self, *, after: str, bound: int, limit: int) -> Step: ...
+    def parts_waiting(self, *, destination: str, limit: int) -> Step: ...
+    def parts_buried(self, *, destination: str, bound: int, limit: int) -> Step: ...
     def dead_page(self, *, state: str, before: int, limit: int) -> Step: ...
     def dead_of_conversation(self, *, session_key: str, limit: int) -> Step: ...
     def sessions_before(self, *, before: int, limit: int) -> Step: ...
@@ -41,6 +45,10 @@ class OverviewRows:
         """How much waits, each count up to `bound`."""
         return (await self._rows(sql.overview_counts(bound=bound)))[0]
 
+    async def oldest_parts(self, bound: int) -> list[Row]:
+        """The time of the oldest part that is not sent yet, by platform, among the first `bound` parts."""
+        return await self._rows(sql.parts_oldest(bound=bound))
+
     async def waiting(self, keys: Sequence[str]) -> list[Row]:
         """What waits for each of these keys; keys with nothing are left out."""
         return await self._rows(sql.waiting_of_keys(keys=orjson.dumps(list(keys)).decode())) if keys else []
@@ -56,6 +64,18 @@ class OverviewRows:
     async def parts_of(self, session_key: str, limit: int) -> list[Row]:
         """The newest parts of a conversation, newest first."""
         return await self._rows(sql.parts_of_conversation(session_key=session_key, limit=limit))
+
+    async def destinations(self, after: str, limit: int, bound: int) -> list[Row]:
+        """Destinations with parts that wait, or were given up and are among the newest `bound` of those."""
+        return await self._rows(sql.destinations_open(after=after, bound=bound, limit=limit))
+
+    async def waiting_parts(self, destination: str, limit: int) -> list[Row]:
+        """The parts that a destination waits for, in order."""
+        return await self._rows(sql.parts_waiting(destination=destination, limit=limit))
+
+    async def buried_parts(self, destination: str, limit: int, bound: int) -> list[Row]:
+        """The parts of a destination whose dead letter is open, newest first, among the newest `bound` of all."""
+        return await self._rows(sql.parts_buried(destination=destination, bound=bound, limit=limit))
 
     async def dead(self, state: str, before: int, limit: int) -> list[Row]:
         """Dead letters in a state before a number, newest first."""

@@ -14,6 +14,12 @@ SELECT (SELECT COUNT(*) FROM (SELECT 1 AS one FROM inbox WHERE state = 'pending'
        (SELECT COUNT(*) FROM (SELECT 1 AS one FROM dead WHERE state = 'open' LIMIT :bound) AS counted) AS dead_open,
        (SELECT COALESCE(MAX(id), 0) FROM outbox) AS newest_part
 
+-- name: parts_oldest
+-- For each platform, the time of the oldest part that waits or is being sent, among those up to a bound.
+SELECT platform, MIN(created_at) AS oldest FROM
+    (SELECT platform, created_at FROM outbox WHERE state IN ('pending', 'sending') LIMIT :bound) AS counted
+GROUP BY platform
+
 -- name: waiting_of_keys
 -- For each of some keys: how many messages wait, the time of the oldest, and the most attempts that one of them has had.
 SELECT session_key, COUNT(*) AS waiting, MIN(received_at) AS oldest, MAX(attempts) AS attempts FROM inbox
@@ -66,3 +72,50 @@ FROM sessions WHERE updated_at < :before ORDER BY updated_at DESC LIMIT :limit
 -- Sessions of one owner by last activity, without their texts.
 SELECT id, session_key, version, message_count, created_at, updated_at, title, parent_id, ended_at, end_reason
 FROM sessions WHERE owner = :owner ORDER BY updated_at DESC LIMIT :limit
+
+-- name: destinations_open
+-- Destinations with parts that wait, or that were given up while their dead letter is open, in order, after a given one. Of
+-- those that were given up, the newest are looked at.
+SELECT destination, SUM(waiting) AS waiting, SUM(ambiguous) AS ambiguous, SUM(buried) AS buried, MIN(created_at) AS oldest
+FROM (
+    SELECT destination, 1 AS waiting, ambiguous, 0 AS buried, created_at
+    FROM outbox WHERE state IN ('pending', 'sending') AND destination > :after
+    UNION ALL
+    SELECT destination, 0, ambiguous, 1, created_at
+    FROM (
+        SELECT id, destination, session_key, ambiguous, state, created_at
+-- [sqlite]
+        FROM outbox INDEXED BY outbox_flagged
+-- [postgres]
+        FROM outbox
+-- [both]
+        WHERE ambiguous = 1 OR state = 'buried' ORDER BY id DESC LIMIT :bound
+    ) AS flagged
+    WHERE state = 'buried' AND destination > :after AND EXISTS (
+        SELECT 1 FROM dead
+        WHERE dead.session_key = flagged.session_key AND kind = 'reply' AND ref = CAST(flagged.id AS TEXT) AND dead.state = 'open')
+) AS parts
+GROUP BY destination ORDER BY destination LIMIT :limit
+
+-- name: parts_buried
+-- The newest parts of one destination that were given up, each with its dead letter, if that is open.
+SELECT flagged.id, destination, flagged.session_key, platform, flagged.state, flagged.attempts, ambiguous, receipt,
+       flagged.reason, flagged.created_at, sending_at, sent_at, dead.id AS letter
+FROM (
+    SELECT id, destination, session_key, platform, state, attempts, ambiguous, receipt, reason, created_at, sending_at, sent_at
+-- [sqlite]
+    FROM outbox INDEXED BY outbox_flagged
+-- [postgres]
+    FROM outbox
+-- [both]
+    WHERE ambiguous = 1 OR state = 'buried' ORDER BY id DESC LIMIT :bound
+) AS flagged
+JOIN dead ON dead.session_key = flagged.session_key AND kind = 'reply' AND ref = CAST(flagged.id AS TEXT)
+    AND dead.state = 'open'
+WHERE destination = :destination AND flagged.state = 'buried'
+ORDER BY flagged.id DESC LIMIT :limit
+
+-- name: parts_waiting
+-- The parts that one destination waits for, in order.
+SELECT id, destination, session_key, platform, state, attempts, ambiguous, receipt, reason, created_at, sending_at, sent_at
+FROM outbox WHERE destination = :destination AND state IN ('pending', 'sending') ORDER BY id LIMIT :limit

@@ -15,6 +15,7 @@ from shared.lane_key import Destination, conversation_of
 from shared.messages import Kind, Mail, Reply
 from shared.part_record import PartRecord, encode_part
 from shared.session_key import check_id
+from shared.tracing import traceparent
 
 
 class PartRow(TypedDict):
@@ -41,8 +42,10 @@ def parts_of(
         return "", []
     source, answers = mail[-1].inbound.source, mail[-1].inbound.message
     destination = str(Destination(*source.address.place))
-    in_reply_to = tuple(m.inbound.event_id for m in mail if m.inbound.kind is not Kind.ANNOUNCEMENT)
-    conversation = conversation_of(session_key)
+    in_reply_to = tuple(
+        m.inbound.event_id for m in mail if m.inbound.kind not in (Kind.ANNOUNCEMENT, Kind.RESULT, Kind.STEP)
+    )
+    conversation, trace = conversation_of(session_key), traceparent()
     rows: list[PartRow] = []
     for ordinal, reply in enumerate(replies, 1):
         to = _checked(reply.to)
@@ -57,6 +60,8 @@ def parts_of(
             to,
             reply.edits,
             reply.draft,
+            len(reply.shown) if reply.text.startswith(reply.shown) else 0,
+            trace,
         )
         rows.append(
             {

@@ -121,10 +121,11 @@ class Runs:
         fence: Fenced = _fence(hold)
         return await self._write(hold, sql.end_step(n=n, effect=effect.value, body=body, now=now_ms(), **fence))
 
-    async def holder(self, run: str) -> str | None:
-        """The token of the lease that holds a run; None where there is no such run."""
+    async def holder(self, run: str) -> tuple[str, int] | None:
+        """The token of the lease that holds a run, and the number of the last step whose cost a commit has counted; None where
+        there is no such run."""
         [rows] = await self._database.read(sql.run_holder(run=run))
-        return str(rows[0]["holder"]) if rows else None
+        return (str(rows[0]["holder"]), int(rows[0]["counted"])) if rows else None
 
     async def take_up(self, hold: Hold, seen: str) -> bool:
         """Make a run ours, if `seen` still holds it. From then on every step of that holder is refused."""

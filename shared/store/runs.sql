@@ -1,4 +1,4 @@
--- The runs of turns that call tools, and their steps. Tables: runs, steps; sessions, inbox and
+-- The runs of turns that call tools, and their steps. Tables: runs, steps; sessions, inbox, asks and
 -- messages are read. A step is written
 -- only by the holder of its run, and only while the session is at the version that the turn loaded.
 
@@ -50,8 +50,8 @@ SELECT data FROM messages
 WHERE session_id = :session_id AND turn_id = :turn_id AND role = 'tool' AND data LIKE '%"may_have_happened":%' ORDER BY n
 
 -- name: run_holder
--- Who holds a run.
-SELECT holder FROM runs WHERE id = :run
+-- Who holds a run, and up to which step a commit has counted what it cost.
+SELECT holder, counted FROM runs WHERE id = :run
 
 -- name: commit_no_steps
 -- Forget the steps of a run whose turn is committed: the transcript has what they gave.
@@ -64,9 +64,12 @@ DELETE FROM runs
 WHERE id = :run AND EXISTS (SELECT 1 FROM {{batch.ours}} WHERE ours.id = :session_id AND ours.turn_id = :turn_id)
 
 -- name: runs_left_over
--- Runs whose message ended without them: of a worker that came too late.
+-- Runs whose message ended without them: of a worker that came too late. While a question of a run is open, an answer may
+-- still take it up: it needs the steps, whatever became of the mail that answered first.
 SELECT id FROM runs
-WHERE created_at < :before AND state = 'running' AND EXISTS (SELECT 1 FROM inbox WHERE inbox.id = runs.inbound_id AND inbox.state <> 'pending')
+WHERE created_at < :before
+  AND (state = 'parked' OR EXISTS (SELECT 1 FROM inbox WHERE inbox.id = runs.inbound_id AND inbox.state <> 'pending'))
+  AND NOT EXISTS (SELECT 1 FROM asks WHERE asks.run_id = runs.id AND asks.state = 'open')
 ORDER BY created_at LIMIT :limit
 
 -- name: forget_steps

@@ -11,6 +11,7 @@ from typing import Protocol, TypedDict, Unpack
 
 import orjson
 
+from shared import log
 from shared.codec import decode_source, encode_text
 from shared.errors import AlreadyDone, Malformed
 from shared.ids import fresh_id
@@ -24,6 +25,8 @@ from shared.store.database.statements import Step, declared
 from shared.store.journal import first_session_id
 from shared.targets import Target
 from shared.value import value
+
+KEPT_SLOTS = 20  # of each schedule, however old they are
 
 
 class ScheduleRow(TypedDict):
@@ -76,7 +79,9 @@ class SchedulesSql(Protocol):
     def last_fires(self, *, schedule_id: str, limit: int) -> Step: ...
     def last_ended(self, *, schedule_id: str, limit: int) -> Step: ...
     def pause_schedule(self, *, id: str, reason: str | None) -> Step: ...
-    def resume_schedule(self, *, id: str, due_at: int) -> Step: ...
+    def resume_schedule(self, *, id: str, due_at: int, now: int) -> Step: ...
+    def prune_fires(self, *, before: int, others: int, limit: int) -> Step: ...
+    def schedules_ended(self, *, before: int, limit: int) -> Step: ...
     def remove_schedule(self, *, id: str) -> Step: ...
     def remove_fires(self, *, id: str) -> Step: ...
 
@@ -127,21 +132,17 @@ class Schedules:
         return _schedule(rows[0]) if rows else None
 
     async def listed(self, limit: int, owner: str | None = None) -> list[Schedule]:
-        """The schedules of an owner, or of everybody, oldest first."""
+        """The schedules of an owner, or of everybody, oldest first. One that this process cannot read is logged and left out."""
         [rows] = await self._database.read(sql.schedules_listed(owner=owner, limit=limit))
-        return [_schedule(row) for row in rows]
+        found, unreadable = _readable(rows)
+        for id, reason in unreadable.items():
+            log.get().error("schedule cannot be read", schedule=id, reason=reason)
+        return found
 
     async def due(self, now: int, limit: int) -> tuple[list[Schedule], dict[str, str], int | None]:
         """The schedules to look at; those that this process cannot read, each with the reason; and when the next is due."""
         rows, [soonest] = await self._database.read(sql.schedules_due(now=now, limit=limit), sql.schedules_next())
-        found: list[Schedule] = []
-        unreadable: dict[str, str] = {}
-        for row in rows:
-            try:
-                found.append(_schedule(row))
-            except (Malformed, ValueError) as error:
-                unreadable[row["id"]] = str(error)
-        return found, unreadable, soonest["look_at"]
+        return *_readable(rows), soonest["look_at"]
 
     async def soonest(self) -> int | None:
         """When the next schedule is to be looked at; None where none is active."""
@@ -192,7 +193,7 @@ class Schedules:
         return rows
 
     async def last_ended(self, id: str, limit: int) -> list[str]:
-        """The states of the newest turns of a schedule, the newest first."""
+        """The states of the newest turns of a schedule since it was resumed, the newest first."""
         [rows] = await self._database.read(sql.last_ended(schedule_id=id, limit=limit))
         return [row["state"] for row in rows]
 
@@ -201,10 +202,19 @@ class Schedules:
         [rows] = await self._database.write(sql.pause_schedule(id=id, reason=reason))
         return bool(rows)
 
-    async def resume(self, id: str, due_at: int) -> bool:
-        """False: it is not paused."""
-        [rows] = await self._database.write(sql.resume_schedule(id=id, due_at=due_at))
+    async def resume(self, id: str, due_at: int, now: int) -> bool:
+        """Turns that failed before `now` count no more. False: it is not paused."""
+        [rows] = await self._database.write(sql.resume_schedule(id=id, due_at=due_at, now=now))
         return bool(rows)
+
+    async def prune(self, before: int, limit: int) -> int:
+        """Forget some slots from before that time, except the newest of each schedule, and some schedules whose last slot was
+        before it. Gives how many rows at the most were of one kind."""
+        [fires] = await self._database.write(sql.prune_fires(before=before, others=KEPT_SLOTS - 1, limit=limit))
+        [ended] = await self._database.read(sql.schedules_ended(before=before, limit=limit))
+        for row in ended:
+            await self.remove(row["id"])
+        return max(len(fires), len(ended))
 
     async def remove(self, id: str) -> bool:
         """False: it is not there."""
@@ -258,6 +268,18 @@ def _fire_row(slot: ScheduleSlot, inbound: Inbound | None, manual: bool) -> dict
         "reason": slot.reason,
         "inbound_id": inbound.id if inbound is not None else None,
     }
+
+
+def _readable(rows: Sequence[Row]) -> tuple[list[Schedule], dict[str, str]]:
+    """The schedules, and the reasons why others cannot be read, by id."""
+    found: list[Schedule] = []
+    unreadable: dict[str, str] = {}
+    for row in rows:
+        try:
+            found.append(_schedule(row))
+        except (Malformed, ValueError) as error:
+            unreadable[row["id"]] = str(error)
+    return found, unreadable
 
 
 def _schedule(row: Row) -> Schedule:

@@ -93,9 +93,10 @@ WHERE fires.schedule_id = :schedule_id
 ORDER BY fires.slot DESC, fires.manual LIMIT :limit
 
 -- name: last_ended
--- How the newest runs of a schedule ended, the newest first. Slots that did not run are left out.
+-- How the newest runs of a schedule ended since it was resumed, the newest first. Slots that did not run are left out.
 SELECT inbox.state FROM schedule_fires AS fires JOIN inbox ON inbox.id = fires.inbound_id
 WHERE fires.schedule_id = :schedule_id AND fires.state = 'fired'
+  AND fires.created_at > (SELECT resumed_at FROM schedules WHERE schedules.id = :schedule_id)
 ORDER BY fires.slot DESC LIMIT :limit
 
 -- name: pause_schedule
@@ -105,9 +106,23 @@ RETURNING id
 
 -- name: resume_schedule
 -- Let a paused schedule go on with a later slot: those that came meanwhile were not wanted.
-UPDATE schedules SET state = 'active', reason = NULL, due_at = :due_at, look_at = :due_at, late_since = NULL
+UPDATE schedules SET state = 'active', reason = NULL, due_at = :due_at, look_at = :due_at, late_since = NULL, resumed_at = :now
 WHERE id = :id AND state = 'paused'
 RETURNING id
+
+-- name: prune_fires
+-- Forget some slots that came before a time. The newest of each schedule stay.
+DELETE FROM schedule_fires WHERE (schedule_id, slot, manual) IN (
+    SELECT old.schedule_id, old.slot, old.manual FROM schedule_fires AS old
+    WHERE old.created_at < :before AND EXISTS (
+        SELECT 1 FROM schedule_fires AS newer
+        WHERE newer.schedule_id = old.schedule_id AND newer.slot > old.slot LIMIT 1 OFFSET :others)
+    ORDER BY old.created_at LIMIT :limit)
+RETURNING slot
+
+-- name: schedules_ended
+-- Schedules whose last slot came before a time.
+SELECT id FROM schedules WHERE state = 'ended' AND look_at < :before ORDER BY look_at LIMIT :limit
 
 -- name: remove_schedule
 -- Forget a schedule.

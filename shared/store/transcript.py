@@ -22,12 +22,13 @@ ROWS_AT_ONCE = 2000  # that are read to be summarised
 @value
 class Standing:
     """What the database knows of an inbound: whether it has ended, how many attempts failed, since when its provider is
-    away, and whether an attempt has called tools."""
+    away, and whether an attempt has called tools or begun to show its answer."""
 
     state: str | None  # None: the journal does not have it
     attempts: int = 0
     outage_ms: int | None = None
     has_run: bool = False
+    has_draft: bool = False
 
 
 @value
@@ -69,7 +70,8 @@ class Transcript:
         [[row]] = await self._database.read(query)
         stands = None
         if row["state"] is not None or row["has_run"]:
-            stands = Standing(row["state"], row["attempts"] or 0, row["outage_ms"], bool(row["has_run"]))
+            has_run, has_draft = bool(row["has_run"]), bool(row["has_draft"])
+            stands = Standing(row["state"], row["attempts"] or 0, row["outage_ms"], has_run, has_draft)
         if row["session_id"] is None:
             return Session(first_session_id(session_key), 0, 0, 0, Window(None, self._window)), stands
         session = Session(

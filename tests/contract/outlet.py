@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -18,6 +19,8 @@ from shared.lane import Lease
 from shared.lane_key import Destination
 from shared.messages import Entry, Inbound, Reply, Source
 from shared.pipeline import Pipeline, open_pipeline
+from shared.sending.budgets import SendBudgets
+from shared.settings import Settings
 from tests.contract.case import SEND_SECONDS, Outgoing
 from tests.contract.gate import Gate, open_gate
 from tests.contract.inlet import MakeSettings
@@ -43,6 +46,8 @@ class Saying:
 class Outlet:
     def __init__(self, case: Outgoing, pipe: Pipeline, sender: Sender, gate: Gate, lines: list[Any]) -> None:
         self.case, self.pipe, self.sender, self.gate, self.lines = case, pipe, sender, gate, lines
+        # No budget: the contract is the sender's, and tests send more than a chat is sent in a minute.
+        self.unlimited = replace(pipe, budgets=SendBudgets(pipe.servers, Settings(_env_file=None)))  # type: ignore[call-arg]
 
     async def decide(self, *replies: Reply, source: Source | None = None, message: str | None = None) -> None:
         """Somebody says something, and a turn decides to answer so. Nothing is sent yet."""
@@ -55,7 +60,7 @@ class Outlet:
     async def deliver(self, source: Source | None = None) -> None:
         """What a worker does with the destination's wake, whatever delay it was given back with."""
         lease = await self._lease(self.place(source))
-        await deliver_parts(lease, Courier(self.pipe, {self.case.platform: self.sender}))
+        await deliver_parts(lease, Courier(self.unlimited, {self.case.platform: self.sender}))
 
     async def _lease(self, place: str) -> Lease:
         rig, lane = Rig(self.pipe), self.pipe.deliveries

@@ -1,9 +1,10 @@
-"""The generic webhook's contract: Standard Webhooks in both directions."""
+"""The generic webhook's contract: Standard Webhooks in both directions, and other schemes by which programs prove themselves."""
 
 from __future__ import annotations
 
+import hmac
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Any
@@ -30,8 +31,8 @@ def block(*secrets: str, **values: Any) -> dict[str, Any]:
 class WebhookCase(Webhook):
     platform = NAME
     secrets = (WEBHOOK_SECRET, OTHER_SECRET)
-    proofs = ("webhook-id", "webhook-timestamp", "webhook-signature")
-    oldest_seconds = signing.TOLERANCE_SECONDS
+    proofs: Sequence[str] = ("webhook-id", "webhook-timestamp", "webhook-signature")
+    oldest_seconds: int | NotHere = signing.TOLERANCE_SECONDS
     own = PROGRAM
     others = PROGRAM
     shapeless = ({}, {"chat": 1}, {"chat": {"id": "c1"}, "user": {"id": "u1"}})
@@ -55,6 +56,37 @@ class WebhookCase(Webhook):
         signature = signing.sign(signing.decode_secret(SecretStr(secret)), id, at, body)
         headers = (("webhook-id", id), ("webhook-timestamp", str(at)), ("webhook-signature", signature))
         return Post(f"/webhooks/{NAME}", body, headers)
+
+
+class StripeCase(WebhookCase):
+    """A signed time and the signature in one header. What is signed is not the message's id, but the body has one."""
+
+    way = "webhook, stripe"
+    secrets = ("a secret of some length", "another of that length")
+    proofs = ("stripe-signature",)
+
+    def blocks(self, *secrets: str) -> dict[str, Any]:
+        return block(*secrets, scheme="stripe") if secrets else block()  # without any, the scheme is refused at start
+
+    def post(self, body: bytes, secret: str, *, ahead: int = 0) -> Post:
+        at = str(int(time.time()) + ahead)
+        signature = hmac.digest(secret.encode(), f"{at}.".encode() + body, "sha256").hex()
+        return Post(f"/webhooks/{NAME}", body, (("stripe-signature", f"t={at},v0=old,v1={signature}"),))
+
+
+class TokenCase(WebhookCase):
+    """The secret itself in a header."""
+
+    way = "webhook, token"
+    secrets = ("a secret of some length", "another of that length")
+    proofs = ("x-shop-token",)
+    oldest_seconds = NotHere("a token signs nothing")
+
+    def blocks(self, *secrets: str) -> dict[str, Any]:
+        return block(*secrets, scheme="token", signature_header="X-Shop-Token") if secrets else block()
+
+    def post(self, body: bytes, secret: str, *, ahead: int = 0) -> Post:
+        return Post(f"/webhooks/{NAME}", body, (("x-shop-token", secret),))
 
 
 class CallbackCase(Outgoing):
@@ -109,5 +141,5 @@ def heard(payload: dict[str, Any]) -> Inbound:
     return message_body.normalise(payload, NAME, message_body.event_id_of(payload) or "msg_1", received_at=1_000)
 
 
-RECEIVING = (WebhookCase,)
+RECEIVING = (WebhookCase, StripeCase, TokenCase)
 SENDING = CallbackCase

@@ -18,12 +18,15 @@ from pathlib import Path
 
 import uvloop
 
+from shared.settings import Settings
 from tests.faults.alone import ROUNDS, measure
 from tests.faults.databases import Disk, open_ground, small_disk
 from tests.faults.plan import Faults
 from tests.faults.report import as_page, write, write_alone
 from tests.faults.trial import Outcome, Trial, run_trial
 from tests.support.platform import no_trouble, random_trouble
+from tests.support.servers import Databases, running_valkey
+from tests.support.storm import Storm, run_storm
 
 REPORT = Path(__file__).parent / "REPORT.md"
 RECOVERY = Path(__file__).parent / "RECOVERY.md"
@@ -84,6 +87,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--long", action="store_true", help="the long form; about half an hour on two idle cores")
     parser.add_argument("--alone", action="store_true", help=f"one fault at a time, some four minutes: {RECOVERY.name}")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="a calmer mix for so long; tells what grows")
+    parser.add_argument("--storm", type=float, metavar="SECONDS", help="a platform that answers 429 for so long: 60")
     parser.add_argument("--scale", type=float, default=1.0, help="so much of messages, faults and time")
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--keys", type=int, default=2_000)
@@ -97,6 +101,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--failovers", type=int, default=0, help="to a replica that misses the latest writes")
     parser.add_argument("--network", type=int, default=0, help="delays, black holes, half-open connections, cuts")
     parser.add_argument("--demotions", type=int, default=0, help="of Redis' primary, without cutting a connection")
+    parser.add_argument("--sentinels", action="store_true", help="leave failovers and demotions to real Sentinels")
     parser.add_argument(
         "--silences", type=int, default=0, help="connections to Redis that never deliver anything again"
     )
@@ -147,6 +152,7 @@ def short_form(given: argparse.Namespace) -> Trial:
         tail_cuts=tuple(given.cuts),
         failovers=given.failovers,
         demotions=given.demotions,
+        sentinels=given.sentinels,
         silences=given.silences,
         full=tuple(given.full),
         read_only=tuple(given.read_only),
@@ -189,6 +195,23 @@ def alone_form(database: str, seed: int) -> int:
     with tempfile.TemporaryDirectory(prefix="keyturn-faults-") as directory:
         print(write_alone(uvloop.run(measure(Path(directory) / "alone", database, seed)), database, seed, RECOVERY))
     return 0
+
+
+def storm_form(seconds: float) -> int:
+    """A storm of 429 answers: how many requests the platform got, and what became of the replies."""
+    storm = Storm(seconds, chats=300, messages=3, per_second=30)
+    with running_valkey() as redis, tempfile.TemporaryDirectory(prefix="keyturn-storm-") as directory:
+        values = {
+            "redis_url": redis.url,
+            "database_url": Databases("").fresh_sqlite(Path(directory)),
+            "data_dir": directory,
+            "partitions": 2,
+        }
+        outcome = uvloop.run(run_storm(lambda **more: Settings(_env_file=None, **values, **more), storm))  # type: ignore[call-arg, arg-type]
+    print(f"{outcome.requests} requests, {outcome.allowed:.0f} allowed by the budget, {outcome.refused} answered 429")
+    print(f"{outcome.lost} lost, {outcome.chats_out_of_order} chats out of order")
+    print(f"{outcome.others_delivered} of {storm.chats} replies on another platform delivered meanwhile")
+    return 0 if outcome.holds and outcome.others_delivered == storm.chats else 1
 
 
 def soak_form(seconds: float) -> Trial:
@@ -274,6 +297,8 @@ def main() -> int:
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**6)
     if given.alone:
         return alone_form(given.database or "postgres", seed)
+    if given.storm:
+        return storm_form(given.storm)
     trouble = random_trouble(seed, given.trouble) if given.trouble else no_trouble
     form = LONG if given.long else soak_form(given.soak * 60) if given.soak else short_form(given)
     trial = replace(scaled(form, given.scale) if given.scale != 1 else form, seed=seed, trouble=trouble)

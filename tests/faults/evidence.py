@@ -11,12 +11,14 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from shared import keys
 from tests.faults.load import FLOOD, Message
 from tests.support.cluster import Cluster
 from tests.support.platform import Platform
 from tests.support.scripted import Noted, read_log
 
 Row = dict[str, Any]
+TASK = ":task:"  # in keys: a task in the background, which only a command of the flood starts
 TABLES = {
     "inbox": "SELECT id, event_id, session_key, seq, state, reason, attempts, turn_id, received_at, finished_at FROM inbox ORDER BY session_key, seq",
     "routes": "SELECT session_key, last_seq, done_seq FROM routes",
@@ -71,8 +73,9 @@ class Evidence:
 
     @staticmethod
     def of_flood(row: Row) -> bool:
-        """Whether a row with a session key belongs to a chat of commands: there /new, /undo and /stop change what is kept."""
-        return f":{FLOOD}" in row["session_key"]
+        """Whether a row with a session key belongs to a chat of commands: there /new, /undo and /stop change what is kept, and
+        /goal and /background send messages by themselves."""
+        return f":{FLOOD}" in row["session_key"] or TASK in row["session_key"]
 
 
 def gather(
@@ -105,12 +108,13 @@ def gather(
 
 
 def residue(cluster: Cluster) -> list[str]:
-    """What is left in Redis of our own names, and of those of RQ's that would grow with every message."""
+    """What is left in Redis of our own names, and of those of RQ's that would grow with every message. The housekeepers' sign of
+    life may stay: they run."""
     found: set[str] = set()
     for client in cluster.valkeys.clients:
         for pattern in ("kt:*", "rq:queue:*", "rq:wip:*", "rq:finished:*"):
             found |= {name.decode() for name in client.scan_iter(pattern, count=1000)}
-    return sorted(found)
+    return sorted(found - {keys.HOUSEKEEPER})
 
 
 def stuck(database_url: str, cluster: Cluster, at_most: int = 8) -> str:

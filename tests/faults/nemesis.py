@@ -159,8 +159,9 @@ class Nemesis:
         async def fail_over() -> None:
             went, back, lost = await self.cluster.valkeys.fail_over()
             self.redis_away.append((went, back))
-            self.done["failover to a stale replica"] += 1
-            self.done["writes so lost"] += lost
+            self.done[self.cluster.valkeys.failover] += 1
+            if lost:
+                self.done["writes so lost"] += lost
 
         self._soon(fail_over())
 

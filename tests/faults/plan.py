@@ -30,6 +30,9 @@ class Faults:
     tail_cuts: tuple[float, ...] = ()  # how much of Redis' append-only file is gone
     failovers: int = 0  # to a replica that misses the latest writes
     demotions: int = 0  # another server takes over at the same address, and nobody is disconnected
+    sentinels: bool = (
+        False  # failovers and demotions are up to Sentinels; of other faults of Redis, only flushes are possible
+    )
     silences: int = 0  # every connection to Redis falls silent for good; new ones work
     full: tuple[float, ...] = ()  # how long Redis has no memory for anything new
     read_only: tuple[float, ...] = ()  # how long Redis takes no writes

@@ -61,21 +61,30 @@ def _name(node: ast.expr) -> str:
 POINTS = tuple(sorted(point for _, tree in modules() for point in points(tree)))
 # Points that a run need not reach, each with the test that reaches it: keys move only after the list of servers or
 # PARTITIONS was changed, neither Telegram, a platform that needs the spool or shows drafts, nor a schedule takes part in the
-# runs, and nobody sends files.
+# runs, nobody sends files or pauses anything, every message waits for its turn, and the runs' platform has no budget.
 REACHED_BY_A_TEST = {
     "accept.after_refusal": "tests/flow/test_telegram.py",
     "accept.before_refusal": "tests/flow/test_telegram.py",
+    "deliver.before_hold": "tests/flow/test_send_budget.py",
     "fetch.after": "tests/flow/test_media.py",
     "fetch.before": "tests/flow/test_media.py",
+    "interrupt.before_stop": "tests/flow/test_busy.py",
+    "limits.after_admission": "tests/lane/test_provider_limits.py",
     "move.after_put": "tests/flow/test_servers_changed.py",
     "move.before_put": "tests/flow/test_servers_changed.py",
     "move.before_recover": "tests/flow/test_servers_changed.py",
+    "notice.after_add": "tests/flow/test_busy.py",
+    "notice.before_add": "tests/flow/test_busy.py",
     "pair.after_code": "tests/flow/test_pairing.py",
     "pair.before_code": "tests/flow/test_pairing.py",
+    "pause.before_hold": "tests/flow/test_pauses.py",
+    "pause.before_wake": "tests/flow/test_pauses.py",
     "preview.after_open": "tests/flow/test_preview.py",
     "preview.before_open": "tests/flow/test_preview.py",
     "quota.after_rejection": "tests/flow/test_quotas.py",
     "quota.before_rejection": "tests/flow/test_quotas.py",
+    "reject.after": "tests/flow/test_busy.py",
+    "reject.before": "tests/flow/test_busy.py",
     "schedule.after_claim": "tests/flow/test_schedules.py",
     "schedule.before_claim": "tests/flow/test_schedules.py",
     "spool.after_adopt": "tests/flow/test_spool.py",
@@ -84,5 +93,10 @@ REACHED_BY_A_TEST = {
     "spool.before_adopt": "tests/flow/test_spool.py",
     "spool.before_forget": "tests/flow/test_spool.py",
     "spool.before_keep": "tests/flow/test_spool.py",
+    "task.after_result": "tests/flow/test_background_tasks.py",
+    "task.before_accept": "tests/flow/test_background_tasks.py",
+    "task.before_stop": "tests/flow/test_background_tasks.py",
+    "steer.after_take": "tests/flow/test_busy.py",
+    "steer.before_take": "tests/flow/test_busy.py",
 }
 ARMED = tuple(point for point in POINTS if point not in REACHED_BY_A_TEST)  # in every run

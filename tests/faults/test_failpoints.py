@@ -34,9 +34,16 @@ STAGES = {
     "move": "shared/lane/elsewhere.py",
     "spool": "producers/spool.py",
     "pair": "producers/pairing.py",
+    "pause": "shared/pauses.py",
     "preview": "workers/delivery/preview.py",
     "quota": "producers/settling.py",
     "schedule": "workers/upkeep/schedules.py",
+    "task": "shared/tasks/starting.py",
+    "limits": "workers/limits/admission.py",
+    "steer": "workers/turn/busy/inbox.py",
+    "interrupt": "workers/turn/busy/watch.py",
+    "reject": "workers/turn/busy/reject.py",
+    "notice": "workers/turn/busy/notice.py",
 }
 # An operator runs these, sees how they end, and repeats them.
 COMMANDS = ("keyturn/cli/", "shared/operating/")

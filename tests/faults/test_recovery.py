@@ -73,6 +73,18 @@ async def test_all_poison_is_set_aside_with_its_cause_and_every_key_goes_on(data
     assert max(seconds_from_first_attempt(row, outcome.evidence) for row in buried) <= 30 + outcome.stall_seconds
 
 
+async def test_nothing_is_lost_doubled_or_reordered_while_sentinels_name_one_primary_after_the_other(
+    tmp_path: Path,
+) -> None:
+    trial = Trial(
+        seed=7, messages=800, keys=160, seconds=15, faults=Faults(failovers=2, demotions=1, kills=6, sentinels=True)
+    )
+    async with open_ground("sqlite", tmp_path) as ground:
+        outcome = await run_trial(trial, tmp_path, ground)
+    assert outcome.broken == UNBROKEN
+    assert outcome.faults["failover by Sentinels"] == 2
+
+
 async def test_a_killed_workers_keys_go_on_elsewhere_within_the_lease_time_and_two_seconds(
     database_url: str, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from tests.faults.recovery import after_child_crashes, after_kills, back_to_spee
 from tests.support.cluster import SECRET, Cluster, log_tail, open_cluster, until
 from tests.support.platform import Trouble, no_trouble, open_platform
 from tests.support.proxy import Proxy
+from tests.support.sentinels import SentinelValkeys
 from tests.support.valkeys import Valkeys
 
 # How long everything may take to end after the last fault: a slow machine needs it, a stuck key outlasts it.
@@ -137,12 +138,8 @@ async def run_trial(trial: Trial, directory: Path, ground: Ground, disk: Disk | 
         platform = await opened.enter_async_context(
             open_platform(SECRET, idempotent=trial.idempotent, trouble=trial.trouble)
         )
-        valkeys = Valkeys(
-            (disk.directory if disk is not None else directory) / "valkey",
-            proxied=faults.network + faults.silences > 0,
-            replicated=faults.failovers + faults.demotions > 0,
-            beside=faults.servers - 1,
-        )
+        place = (disk.directory if disk is not None else directory) / "valkey"
+        valkeys = SentinelValkeys(place) if faults.sentinels else _valkeys(place, faults)
         lines = {"Redis": valkeys.network}
         callback_url = platform.url
         if faults.network:
@@ -192,7 +189,7 @@ async def run_trial(trial: Trial, directory: Path, ground: Ground, disk: Disk | 
             cluster,
             leases_forgotten=faults.forget_leases,
             away=[*away, *nemesis.platform_away],
-            stood_still=progress.longer_than(trial.progress_seconds + stall.longest, away),
+            stood_still=progress.longer_than(trial.progress_seconds + stall.longest, away, trial.seconds),
         )
         every, once = after_kills(cluster, evidence, away)
         return Outcome(
@@ -219,6 +216,15 @@ async def run_trial(trial: Trial, directory: Path, ground: Ground, disk: Disk | 
             growth=growth.slopes(),
             stall_seconds=stall.longest,
         )
+
+
+def _valkeys(place: Path, faults: Faults) -> Valkeys:
+    return Valkeys(
+        place,
+        proxied=faults.network + faults.silences > 0,
+        replicated=faults.failovers + faults.demotions > 0,
+        beside=faults.servers - 1,
+    )
 
 
 async def _reach_the_rest(nemesis: Nemesis, senders: Senders, seed: int) -> None:

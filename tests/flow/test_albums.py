@@ -76,3 +76,65 @@ async def test_a_photo_that_was_dropped_is_in_no_answer_and_the_others_are(rig: 
         await accept(rig.pipe, photo)
     assert await rig.pipe.store.reject_waiting(key_of(), Mail(2, photos[1]), (), "operator") is not None
     assert await answers(rig) == ["photo 0\nphoto 2"]
+
+
+def a_piece(text: str, *, sent_at: int = 1000, user: str = "u1") -> Inbound:
+    """A message on a platform whose apps cut long texts."""
+    said = an_inbound(text, platform="telegram")
+    source = replace(said.source, user=user)
+    return replace(said, source=source, sent_at=sent_at, received_at=now_ms() - 5000)
+
+
+async def answers_to(rig: Rig, *said: Inbound) -> list[str]:
+    for inbound in said:
+        await accept(rig.pipe, inbound)
+    key = key_of(platform="telegram")
+    await rig.run_turns(key)
+    return [text.removeprefix("echo: ") for text in await rig.transcript(key) if text.startswith("echo: ")]
+
+
+async def test_a_text_that_was_cut_in_several_messages_is_answered_as_one(rig: Rig) -> None:
+    """At a line where there is one; in the middle of a word where a message is full."""
+    line, full = "a" * 4050, "b" * 4096
+    found = await answers_to(rig, a_piece(line), a_piece(full), a_piece("the end"), a_piece("and another"))
+    assert found == [f"{line}\n{full}the end", "and another"]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        a_piece("later", sent_at=9000),
+        a_piece("/whoami"),
+        replace(a_piece("look"), media=(Media("https://a/1.png", "image/png"),)),
+    ],
+    ids=["later", "a command", "a photo"],
+)
+async def test_what_is_no_further_piece_of_a_long_text_is_answered_by_itself(rig: Rig, after: Inbound) -> None:
+    long = "a" * 4096
+    await answers_to(rig, a_piece(long), after)
+    told = await rig.transcript(key_of(platform="telegram"))
+    assert f"echo: {long}" in told and not any(text.startswith(f"{long}{after.text}") for text in told)
+
+
+async def test_pieces_that_come_while_the_first_waits_are_taken_along(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn waits for a second after each piece that looks cut, and for no other."""
+    long, waits = "a" * 4096, list[float]()
+    coming = iter((replace(a_piece(long), received_at=now_ms() + 60_000), a_piece("end")))
+
+    async def wait(seconds: float) -> None:
+        waits.append(seconds)
+        await accept(rig.pipe, next(coming))
+
+    monkeypatch.setattr(album, "sleep", wait)
+    await accept(rig.pipe, replace(a_piece(long), received_at=now_ms() + 60_000))
+    await rig.run_turns(key_of(platform="telegram"))
+    assert (await rig.transcript(key_of(platform="telegram")))[0] == f"{long}{long}end"
+    assert waits == [album.WAIT_SECONDS] * 2
+
+
+def test_a_short_message_and_one_on_a_platform_that_cuts_nothing_wait_for_nobody() -> None:
+    assert not album.may_go_on(a_piece("a" * 3999))
+    assert not album.may_go_on(an_inbound("a" * 10_000))
+    assert album.may_go_on(a_piece("\N{GRINNING FACE}" * 2000))  # two units each

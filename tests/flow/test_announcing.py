@@ -159,6 +159,14 @@ async def test_T4_T16_local_is_a_file_in_utf8(rig: Rig) -> None:
     assert await rig.transcript(DM) == ["日本語 🙂 مرحبا"]
 
 
+async def test_texts_for_local_in_the_same_millisecond_are_files_of_their_own(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.announcing.now_ms", lambda: 1_790_000_000_000)
+    told = [(await send(rig.pipe, text, "local", key=text))[0].path for text in ("one", "two", "one")]
+    assert told[0] == told[2] and [Path(path or "").read_text().split()[-1] for path in told] == ["one", "two", "one"]
+
+
 async def test_T10_a_target_that_cannot_be_told_fails_alone(pipe: Pipeline, fake: FakeTelegram) -> None:
     targets = ("slack:C1", "telegram", f"telegram:{ANN}")
     async with working(pipe):

@@ -22,7 +22,7 @@ from tests.flow.test_tools import says
 from tests.store.books import ask, write
 from tests.support import counted
 from tests.support.counted import World
-from tests.support.openai import Provider, a_call, open_provider
+from tests.support.openai import Asked, Provider, a_call, open_provider
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agents.functions import GeneratorAgent
 from workers.agents.llm import LlmAgent
@@ -96,6 +96,48 @@ async def test_ag2_an_approval_that_is_given_twice_at_once_counts_once_and_the_s
     assert await last_told(rig) == "That question is settled already."
 
 
+def tea(asked: Asked) -> str | dict[str, Any]:
+    """A model that charges for the tea in each turn, whatever was said before."""
+    if asked.body["messages"][-1]["role"] == "tool":
+        return "enjoy"
+    return {"content": None, "tool_calls": [a_call("charge", '{"what":"tea"}', "c0")]}
+
+
+async def test_a_question_that_an_ended_conversation_left_open_keeps_no_answer_from_the_next_one(
+    rig: Rig, world: World
+) -> None:
+    async with open_provider(answer=tea) as provider:
+        rig.agent = careful(provider)
+        await say(rig, "tea please")
+        for answer in ("yes", "/approve"):
+            await say(rig, "/new")
+            await say(rig, "tea please")
+            assert await say(rig, answer) == "enjoy"
+    assert world.charged == ["tea", "tea"] and await questions(rig) == ["open", "answered", "answered"]
+
+
+async def test_each_of_two_people_who_were_asked_in_a_group_approves_their_own_call(
+    make_settings: Callable[..., Settings], world: World
+) -> None:
+    settings = make_settings(group_sessions_per_user=False)
+    async with open_pipeline(settings) as pipe, open_provider(answer=tea) as provider:
+        rig = Rig(pipe, careful(provider))
+
+        async def said(text: str, user: str) -> str:
+            inbound = an_inbound(text, chat="g1", chat_type="group")
+            inbound = replace(inbound, source=replace(inbound.source, user=user))
+            await rig.run_turns((await accept(pipe, inbound)).session_key)
+            return await last_told(rig)
+
+        await said("tea please", "ann")
+        await said("tea please", "bob")
+        assert await said("/approve 1", "ann") == "enjoy"
+        assert await questions(rig) == ["answered", "open"]
+        assert await said("/approve", "ann") == "This question is for somebody else."
+        assert await said("/deny", "bob") == "enjoy"
+        assert world.charged == ["tea"] and await questions(rig) == ["answered", "answered"]
+
+
 @pytest.mark.parametrize("admins", [False, True])
 async def test_ag3_somebody_else_in_the_group_cannot_approve_unless_admins_may_and_it_is_one(
     make_settings: Callable[..., Settings], world: World, admins: bool
@@ -120,6 +162,21 @@ async def test_ag3_somebody_else_in_the_group_cannot_approve_unless_admins_may_a
         assert (answer == "enjoy", world.charged) == (admins, ["tea"] if admins else [])
         if not admins:
             assert await said("/approve", "ann") == "enjoy" and world.charged == ["tea"]
+
+
+async def test_ag3_an_admin_who_approves_lends_the_run_no_rights_and_is_not_asked_next(
+    make_settings: Callable[..., Settings], world: World
+) -> None:
+    settings = make_settings(group_sessions_per_user=False, admin_users=("webhook:boss",), admins_may_approve=True)
+    run = ((("charge", "tea"),), (("order", "cake"), ("charge", "cake")))
+    async with open_pipeline(settings) as pipe, open_provider(answer=by_rows(run)) as provider:
+        rig = Rig(pipe, careful(provider))
+        for text, user in (("tea please", "ann"), ("/approve", "boss")):
+            inbound = an_inbound(text, chat="g1", chat_type="group")
+            await accept(pipe, replace(inbound, source=replace(inbound.source, user=user)))
+            await rig.run_turns("agent:main:webhook:group:g1")
+        [second] = await pipe.store.asks.open("agent:main:webhook:group:g1")
+    assert world.charged == ["tea"] and world.ordered_for == ["ann"] and second.source.user == "ann"
 
 
 async def test_ag4_ag10_two_calls_wait_for_both_answers_and_what_had_finished_beside_them_is_not_repeated(
@@ -221,8 +278,8 @@ async def test_ag7_mail_that_says_a_question_has_expired_ends_none_before_its_ti
         rig.agent = careful(provider)
         await say(rig, "tea please")
         [row] = await ask(rig.pipe.store, "SELECT id FROM asks")
-        await rig.accept("too early", event_id=f"question-expired:{row['id']}")
-        await rig.run_turns()
+        rig.agent = GeneratorAgent(_plain)
+        assert await say(rig, "too early", event_id=f"question-expired:{row['id']}:0") == "fine"  # as any other message
     assert await questions(rig) == ["open"]
 
 

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from producers.api.chat import answer
 from shared.address import Address
+from shared.agent.events import Ask, Call
 from shared.agent.turn import Result, Turn
 from shared.door import accept
 from shared.embedded import child
@@ -30,7 +31,7 @@ from tests.support.outage import start_process
 from tests.support.pipe import Rig, an_inbound
 from tests.support.working import working
 from workers.agents.contract import Agent, Answers
-from workers.agents.functions import FunctionAgent
+from workers.agents.functions import FunctionAgent, GeneratorAgent
 from workers.upkeep import stateless as duty
 from workers.upkeep.stateless import EndedRequests
 
@@ -170,6 +171,19 @@ async def _leaves_no_words(pipe: Pipeline) -> None:
         assert (stored["inbox"], (await pipe.store.usage.of_all()).total) == (1, USAGE["total"])
 
 
+async def test_a_stateless_turn_that_would_ask_a_person_is_refused_and_leaves_no_words(pipe: Pipeline) -> None:
+    async def asks(turn: Turn) -> Any:
+        await turn.steps.call(Call("c1", "look", "{}"), lambda key: asyncio.sleep(0, "private"))
+        yield Ask("q", "Is it private?")
+
+    async with calling(pipe, GeneratorAgent(asks)) as caller:
+        answered = await caller.ask(a_request("a private thing"))
+        assert "cannot wait for one" in answered.json()["choices"][0]["message"]["content"]
+        for table in ("asks", "runs", "steps", "facts"):
+            assert await ask(pipe.store, f"SELECT * FROM {table}") == []
+        assert await words_left(pipe) == []
+
+
 async def test_a_stateless_request_is_no_command_whatever_it_says(pipe: Pipeline) -> None:
     async with calling(pipe) as caller:
         for text in ("/stop", "/new", "/status", "/help"):
@@ -293,6 +307,13 @@ async def test_a_request_that_is_repeated_under_its_idempotency_key_is_one_turn(
     async with calling(pipe) as caller:
         first, again = [(await caller.ask(a_request(), **about)).json()["choices"] for _ in range(2)]
         assert first == again and await Rig(pipe).transcript(KEYED) == ["hello", "echo: hello"]
+
+
+async def test_an_idempotency_key_that_another_conversation_used_brings_nobody_its_answer(pipe: Pipeline) -> None:
+    async with calling(pipe) as caller:
+        for chat in ("chat-1", "chat-2"):
+            answer = await caller.ask(a_request(f"I am {chat}"), x_keyturn_session=chat, idempotency_key="once")
+            assert answer.json()["choices"][0]["message"]["content"] == f"echo: I am {chat}"
 
 
 async def history_of(pipe: Pipeline, *requests: tuple[str, ...]) -> list[list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import getpass
 import io
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -26,6 +27,7 @@ from shared.errors import Superseded, Transient
 from shared.mail import TakeNotes, encode_mail
 from shared.messages import Part, Receipt
 from shared.platforms.facts import Idempotency
+from shared.reading.audit import audit_log
 from shared.settings import Settings
 from shared.store.change import Commit, Proof
 from tests.conftest import WEBHOOK_SECRET
@@ -286,6 +288,70 @@ async def test_a_replayed_inbound_runs_once_more_at_the_end_of_its_line(rig: Rig
     assert traced["state"] == "answered" and traced["event_id"].endswith(f"#replay-{letter['id']}")
     assert (await cli("dead", "list")).out == "no open dead letters\n"
     assert len((await cli("dead", "list", "--state", "replayed", "--json")).json) == 1
+
+
+async def test_an_edited_letter_runs_as_a_new_message_and_keeps_its_own_text(rig: Rig, cli: Cli) -> None:
+    await bury_inbound(rig)
+    [letter] = (await cli("dead", "list", "--json")).json
+    assert (await cli("dead", "replay", str(letter["id"]), "--text", "  ")).code == 1
+    replayed = await cli("dead", "replay", str(letter["id"]), "--text", "a better question", "--json")
+    assert replayed.code == 0, replayed.err
+    rig.agent = FunctionAgent(lambda text: f"echo: {text}")
+    await rig.run_turns()
+    assert (await rig.transcript())[-2:] == ["a better question", "echo: a better question"]
+    shown = (await cli("dead", "show", str(letter["id"]), "--json")).json
+    assert shown["payload"]["inbound"]["text"] == "poison" and shown["state"] == "replayed"
+    assert (await cli("dead", "replay", str(letter["id"]), "--text", "again")).code == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "action", "target"),
+    [
+        (("keys", "release", key_of()), "release key", key_of()),
+        (("keys", "stop", key_of()), "stop key", key_of()),
+        (("keys", "pause", "all"), "pause", "all"),
+        (("keys", "resume", "all"), "resume", "all"),
+        (("dead", "replay", "7"), "replay dead letter", "7"),
+        (("dead", "replay", "7", "--text", "again"), "edit and replay dead letter", "7"),
+        (("dead", "drop", "7"), "drop dead letter", "7"),
+        (("deliveries", "release", DESTINATION), "release chat", DESTINATION),
+        (("deliveries", "drop", DESTINATION, "--yes"), "drop replies", DESTINATION),
+        (("pair", "approve", "telegram", "ABCD1234"), "approve pairing", "telegram"),
+        (("pair", "revoke", "telegram", "42"), "revoke pairing", "telegram"),
+        (("schedule", "pause", "sch_1"), "pause schedule", "sch_1"),
+        (("schedule", "remove", "sch_1"), "remove schedule", "sch_1"),
+        (("sessions", "forget", "--user", "telegram:42", "--yes"), "forget person", "telegram"),
+    ],
+)
+async def test_a_command_that_changes_something_is_in_the_audit_log_also_when_it_fails(
+    rig: Rig, cli: Cli, command: tuple[str, ...], action: str, target: str
+) -> None:
+    """A person who is to be forgotten is not named there."""
+    said = await cli(*command)
+    [row] = await audit_log(rig.pipe.store, 5)
+    assert (row.who, row.role, row.action, row.target) == (getpass.getuser(), "cli", action, target)
+    assert (row.outcome == "done") == (said.code == 0) and row.outcome != "begun"
+
+
+async def test_keys_are_paused_listed_and_resumed_and_the_audit_log_says_who(rig: Rig, cli: Cli) -> None:
+    assert (await cli("keys", "pauses")).out == "nothing is paused\n"
+    paused = await cli("keys", "pause", "platform:webhook")
+    assert (paused.code, paused.out) == (0, "platform:webhook is paused.\n")
+    await rig.accept("hello")
+    await rig.start(rig.pipe.turns, key_of())
+    [state] = (await cli("keys", "list", "--json")).json
+    assert (state["state"], state["paused"]) == ("paused", "platform:webhook")
+    [held] = (await cli("keys", "pauses", "--json")).json
+    assert (held["scope"], held["who"], held["conversations"]) == ("platform:webhook", getpass.getuser(), 1)
+    assert "1 conversation" in (await cli("keys", "pauses")).out
+    assert (await cli("keys", "release", key_of())).code == 1
+    resumed = await cli("keys", "resume", "platform:webhook", "--json")
+    assert resumed.json["woken"] == 1
+    log = [(row.who, row.role, row.action, row.target, row.outcome) for row in await audit_log(rig.pipe.store, 5)]
+    who = getpass.getuser()
+    assert [log[0], log[2]] == [(who, "cli", action, "platform:webhook", "done") for action in ("resume", "pause")]
+    refused = await cli("keys", "pause", "everything")
+    assert refused.code == 1 and "cannot be paused: write all, lane:turns" in refused.err
 
 
 async def test_a_letter_replayed_twice_runs_once(rig: Rig, cli: Cli) -> None:
@@ -557,6 +623,8 @@ async def test_a_redis_url_that_cannot_be_read_is_not_quoted(lone_cli: Cli, envi
         ("sessions",),
         ("doctor",),
         ("keys", "release"),
+        ("keys", "pause"),
+        ("keys", "resume"),
         ("schedule",),
         ("send",),
     ],

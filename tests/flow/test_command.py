@@ -64,11 +64,12 @@ async def pids_in(path: Path) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
+    """Whether it runs. One that was killed counts until its last thread is gone: only then are its files closed."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state not in ("Z", "X") or len(os.listdir(f"/proc/{pid}/task")) > 1
     except OSError:
         return False
-    return state not in ("Z", "X")
 
 
 def started(*command: str) -> subprocess.Popen[bytes]:

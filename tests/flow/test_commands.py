@@ -138,14 +138,18 @@ async def test_help_shows_every_command_with_what_it_takes(rig: Rig) -> None:
     takes = {
         "branch": "[title, or how many messages to keep]",
         "approve": "[number]",
+        "background": "<text>",
+        "btw": "<text>",
         "compress": "[topic | here N]",
         "deny": "[number]",
         "goal": "[text|done|blocked|clear]",
         "memory": "[forget N | forget all]",
         "model": "[name|default]",
+        "queue": "[mode NAME]",
         "resume": "[number, title or id]",
         "search": "words",
         "sessions": "[search words]",
+        "steer": "TEXT",
         "title": "[title]",
     }
     nothing = ("help", "new", "platforms", "retry", "status", "stop", "undo", "usage", "whoami")

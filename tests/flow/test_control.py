@@ -96,7 +96,9 @@ async def told(pipe: Pipeline, accepted: Acceptance) -> list[str]:
     return [part["payload"] for part in await pipe.store.outbox.of_turn(row["turn_id"])]
 
 
-@pytest.mark.parametrize("text", ["/stop", " /STOP ", "/status@some_bot", "/stop now"])
+@pytest.mark.parametrize(
+    "text", ["/stop", " /STOP ", "/status@some_bot", "/stop now", "/background look", "/bg look", "/btw why?"]
+)
 def test_control_messages_are_known_at_the_door(text: str) -> None:
     assert is_control(text)
 
@@ -325,7 +327,7 @@ async def test_a_worker_that_was_overtaken_in_the_middle_of_a_control_message_ad
 
         async def overtake(
             call: commands.CommandCall,
-        ) -> commands.CommandAnswer | commands.Again | commands.GivenAnswer:
+        ) -> commands.CommandAnswer | commands.Again | commands.GivenAnswer | commands.Instead:
             if not overtaken:
                 overtaken.append(call)
                 await rig.expire_lease(pipe.control, key)

@@ -5,29 +5,43 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from html import escape
 from pathlib import Path
+from typing import Any
 
 import httpx
 import orjson
 import pytest
+import redis
 from pydantic import SecretStr
 
+from keyturn.dashboard import watch
 from keyturn.dashboard.access import LoginFiles, Role
 from keyturn.dashboard.app import FORMS, PAGES
+from keyturn.dashboard.pages import sessions as session_pages
 from keyturn.dashboard.pages.live import EVERY_SECONDS
+from shared.errors import Unavailable
+from shared.lane.rq_names import WORKER_PREFIX, WORKERS, WorkerField, time_text
+from shared.mail import encode_mail
+from shared.messages import Source
+from shared.operating.audit import Action, Operator, audited
+from shared.operating.pauses import pause
 from shared.pipeline import Pipeline, open_pipeline
+from shared.reading import conversations as reading_conversations
+from shared.reading import sessions as reading_sessions
 from shared.reading.audit import audit_log
 from shared.reading.dead_letters import LetterState, dead_letters
 from shared.reading.keys import KeyPhase, state_of_key
-from shared.reading.overview import ANSWER_SECONDS
+from shared.reading.overview import ANSWER_SECONDS, overview
 from shared.reading.trace import find_message
 from shared.settings import Settings
 from tests.store.books import write
 from tests.support.dashboard import SAME_ORIGIN, Page, Visitor, visiting
 from tests.support.dashboard_server import serving
 from tests.support.outage import ValkeyOutage
-from tests.support.pipe import Rig, key_of
+from tests.support.pipe import Rig, an_inbound, key_of
 
 KEY = key_of()
 
@@ -241,7 +255,98 @@ async def test_a_bulk_replay_shows_first_what_it_would_do(rig: Rig, admin: Visit
     assert "5 letters were replayed." in page.text
     assert {one.id for one in await dead_letters(rig.pipe.store, LetterState.OPEN, 50)} == {other, late}
     assert {one.id for one in await dead_letters(rig.pipe.store, LetterState.REPLAYED, 50)} == set(wanted)
-    assert await done(rig.pipe) == [("replay dead letters", "5 letters: reason agent failed", "done")]
+    whole, *each = await done(rig.pipe)
+    assert whole == ("replay dead letters", "5 letters: reason agent failed", "done")
+    assert each == [("replay dead letter", str(id), "done") for id in sorted(wanted)]
+
+
+on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+
+@on_sqlite
+async def test_a_letter_that_cannot_be_replayed_holds_up_no_other_of_a_bulk_run(rig: Rig, admin: Visitor) -> None:
+    nobodys = replace(an_inbound("hello"), source=Source("webhook", "g1", "group"))
+    await rig.pipe.store.dead.set_aside("inbound", "in_1", None, "agent failed", "", encode_mail(nobodys).decode())
+    await a_dead_letter(rig, reason="agent failed")
+    plan = await admin.act("/dead/bulk", action="replay", reason="agent failed")
+    page = await admin.press(plan, "Replay these 2")
+    assert "1 letters were replayed. 1 not: dead letter cannot be replayed" in page.text
+
+
+@on_sqlite
+async def test_an_action_that_ends_with_an_error_of_redis_is_said_to_have_failed(pipe: Pipeline) -> None:
+    async def work() -> None:
+        raise redis.ResponseError("OOM a secret")
+
+    with pytest.raises(redis.ResponseError):
+        await audited(pipe.store, Operator("ann", "admin"), Action("release key", "k"), work)
+    assert await done(pipe) == [("release key", "k", "failed: ResponseError")]
+
+
+@on_sqlite
+async def test_synthetic_sessions_take_no_place_in_lists(
+    rig: Rig, viewer: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chats = [key_of(f"c{n}") for n in range(4)]
+    for n, key in enumerate(chats):
+        await rig.accept(chat=f"c{n}")
+        await rig.run_turns(key)
+    monkeypatch.setattr(session_pages, "ROWS", 2)
+    for reader in (reading_sessions, reading_conversations):
+        monkeypatch.setattr(reader, "is_synthetic", lambda key: key == chats[3])
+    first = await viewer.page("/sessions")
+    assert chats[3] not in first.text and chats[2] in first.text and chats[1] in first.text
+    older = next(values["href"] for tag, values in first.elements if tag == "a" and values.get("rel") == "next")
+    assert chats[0] in (await viewer.page(older)).text
+    shown = (await viewer.page("/")).text
+    assert chats[3] not in shown and chats[2] in shown
+
+
+@on_sqlite
+async def test_a_text_that_is_edited_keeps_its_hidden_signs_and_its_lines(rig: Rig, admin: Visitor) -> None:
+    text = "</textarea>\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}\nsecond line"
+    id = await a_dead_letter(rig, text)
+    page = await admin.act("/dead/read", id=id)
+    assert f">{escape(text)}</textarea>" in page.html
+    sent = text.replace("\n", "\r\n")  # so does every browser
+    await admin.act("/dead/edit", id=id, text=sent)
+    await rig.run_turns()
+    assert (await rig.transcript())[-2:] == [text, f"echo: {text}"]
+
+
+@on_sqlite
+async def test_a_pause_that_is_ended_where_texts_are_shown_leads_back_to_the_page(rig: Rig, admin: Visitor) -> None:
+    await rig.accept("hello")
+    await rig.run_turns()
+    await pause(rig.pipe, KEY, by="ann")
+    read = await admin.act("/conversation/read", key=KEY)
+    assert "Paused" in read.text and "echo: hello" in read.text
+    back = await admin.press(read, "Resume the conversation")
+    assert f"Resumed: {KEY}." in back.text and "Nothing waits here." in back.text
+
+
+@on_sqlite
+async def test_a_worker_that_several_redis_servers_know_is_shown_once(
+    pipe: Pipeline, viewer: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = pipe.servers.all[0]
+    await server.client.sadd(WORKERS, f"{WORKER_PREFIX}w1")
+    reported: dict[Any, Any] = {WorkerField.LAST_HEARTBEAT: time_text(datetime.now(UTC)), WorkerField.CAPACITY: "200"}
+    await server.client.hset(f"{WORKER_PREFIX}w1", mapping=reported)
+    monkeypatch.setattr(pipe.servers, "all", (server, server))
+    assert [worker.name for worker in (await overview(pipe)).workers] == ["w1"]
+    assert "of 200 slots" in (await viewer.page("/")).text
+
+
+@on_sqlite
+async def test_the_overview_is_there_while_the_list_of_the_last_active_cannot_be_read(
+    viewer: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise Unavailable("the database does not answer")
+
+    monkeypatch.setattr(watch, "recent_conversations", away)
+    assert "No worker is alive" in (await viewer.page("/")).text
 
 
 async def test_a_bulk_action_that_names_nothing_is_refused(rig: Rig, admin: Visitor) -> None:

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.api import ApiSettings
-from shared.settings import Settings
+from shared.settings import QuotaSettings, Settings
 from tests.store.books import ask
 from tests.support.door import API_KEY, Door, open_door
 from tests.support.pipe import Rig, key_of
@@ -50,6 +50,16 @@ async def test_a_delivery_is_a_row_of_its_chat_and_leaves_through_the_outbox(doo
     assert await rig.transcript() == ["the build is red"]
     [row] = await ask(door.pipe.store, "SELECT destination, state FROM outbox")
     assert tuple(row.values()) == ("to:webhook:c1", "pending")
+
+
+async def test_a_key_over_its_quota_is_told_to_wait_and_nothing_is_sent(make_settings: MakeSettings) -> None:
+    settings = make_settings(api=_block("webhook:c1", "api:*"), quota=QuotaSettings(sender_messages_per_minute=2))
+    async with open_pipeline(settings) as pipe, open_door(pipe) as door:
+        once = {"to": "webhook:c1", "text": "one", "id": "evt_1"}
+        assert [(await post(door, once))[0] for _ in range(3)] == [202, 200, 200]  # a repetition counts once
+        assert (await post(door, {"to": ["webhook:c1", "api:c2"], "text": "two"}))[0] == 429
+        assert len(await ask(pipe.store, "SELECT id FROM inbox")) == 1
+        assert (await post(door, {"to": "webhook:c1", "text": "other"}, key="another-key"))[0] == 202
 
 
 async def test_a_repeated_id_sends_once_and_the_ids_of_two_keys_are_apart(door: Door) -> None:

@@ -34,7 +34,7 @@ from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.discord import DiscordSettings
 from shared.settings import Settings
 from tests.flow.told import Told
-from tests.store.books import ask
+from tests.store.books import ask, write
 from tests.support.discord import ME, TOKEN, FakeDiscord, Refused, Trouble, a_message, open_discord, rate_limited
 from tests.support.door import Door, open_door
 from tests.support.servers import Databases
@@ -763,6 +763,19 @@ async def test_interactions_may_come_by_the_gateway(home: Home, fake: FakeDiscor
     )  # an answer that is faster than "thinking…" is said in the channel
     assert fake.originals[stranger["token"]]["data"]["content"] == NOT_ALLOWED
     await home.nothing_more()
+
+
+async def test_who_was_let_in_by_a_code_hears_by_the_gateway_that_an_answer_is_coming(
+    home: Home, fake: FakeDiscord, pipe: Pipeline
+) -> None:
+    await write(pipe.store, "INSERT INTO paired VALUES ('discord', '777', NULL, 'Bob', 'op', 1)")
+    await fake.until(lambda fake: fake.live)
+    paired = payload("command_ask")["d"]
+    paired["member"]["user"]["id"] = "777"
+    await fake.happen("INTERACTION_CREATE", paired)
+    await fake.until(lambda fake: any(call.path.endswith("/callback") for call in fake.calls))
+    [told] = [call for call in fake.calls if call.path.endswith("/callback")]
+    assert told.fields == {"type": 5}
 
 
 # What is sent.

@@ -110,7 +110,7 @@ async def test_the_health_routes_answer(door: Door) -> None:
     assert metrics.status_code == 200 and metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
     told = {line.split()[2] for line in metrics.text.splitlines() if line.startswith("# TYPE")}
     counters = ("accepted", "dedup_hit", "fence_rejected", "lease_lost", "redelivered", "dead_letter", "ambiguous_send")
-    gauges = ("queue_depth", "in_flight", "waiting", "oldest_waiting_seconds", "dead_open", "stage_seconds")
+    gauges = ("ready_keys", "in_flight", "waiting", "oldest_waiting_seconds", "dead_open", "stage_seconds")
     assert told >= {f"keyturn_{name}_total" for name in counters} | {f"keyturn_{name}" for name in gauges}
     assert 'keyturn_waiting{what="inbound"} 1.0' in metrics.text
 

@@ -30,6 +30,7 @@ from tests.support.agent_server import AgentServer, Answered, Posted, in_json, o
 from tests.support.openai import KEY, MODEL, open_provider
 from tests.support.pipe import an_inbound, key_of
 from tests.support.reading import answer_of
+from workers.agents.contract import Agent
 from workers.agents.http import HttpAgent
 from workers.agents.reading import Reading
 from workers.agents.resolve import resolve
@@ -50,6 +51,21 @@ async def answer_with(answer: Answered, **settings: Any) -> tuple[tuple[Entry, .
     async with open_agent_server(lambda _: answer) as server:
         result = await answer_of(an_agent(server, **settings), a_turn("hello"))
     return result.entries, result.replies
+
+
+def test_the_end_of_the_event_loop_closes_the_connections_without_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """The loop closes all that is left of generators at once, in no order."""
+
+    async def one_of_each() -> list[Agent]:
+        async with open_agent_server(lambda _: plain("hi")) as server, open_provider() as provider:
+            asked = HttpSettings(format="chat", url=provider.url, model=MODEL, token=SecretStr(KEY))
+            agents = [an_agent(server), resolve("http", Settings(agent="http", http=asked))]
+            for agent in agents:
+                await answer_of(agent, a_turn("hello"))
+            return agents
+
+    assert len(asyncio.run(one_of_each())) == 2  # they live longer than the loop
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 async def test_a_server_gets_the_turn_with_the_token_and_a_key_that_is_the_same_on_every_attempt() -> None:

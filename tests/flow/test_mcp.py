@@ -32,6 +32,7 @@ from tests.support.openai import KEY, MODEL, Asked, Provider, a_call, open_provi
 from tests.support.pipe import an_inbound, key_of
 from tests.support.reading import answer_of
 from workers.agents.llm import LlmAgent
+from workers.agents.mcp import bounded
 from workers.agents.mcp.servers import SupervisedServers
 from workers.agents.reading import Reading
 
@@ -85,9 +86,9 @@ def text_of(result: Result) -> str:
 
 
 @asynccontextmanager
-async def a_http_server() -> AsyncIterator[tuple[str, subprocess.Popen[bytes]]]:
+async def a_http_server(*options: str) -> AsyncIterator[tuple[str, subprocess.Popen[bytes]]]:
     port = free_port()
-    process = started(*shlex.split(line("--http", str(port))))
+    process = started(*shlex.split(line("--http", str(port), *options)))
     try:
         async with asyncio.timeout(SECONDS):
             while True:
@@ -181,6 +182,15 @@ async def test_a_call_to_a_url_that_does_not_answer_any_more_fails_and_the_turn_
         process.kill()
         process.wait()
         assert "ServerAway: the server web" in await said(agent, 'web__add {"a": 2, "b": 3}')
+
+
+async def test_an_answer_of_a_url_that_is_too_large_is_not_read_and_the_turn_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounded, "ANSWER_BYTES", 100_000)
+    async with a_http_server("--json") as (url, _), an_agent(web=McpServer(url=url)) as agent:
+        assert "larger than 100,000 bytes" in await said(agent, 'web__talk {"characters": 200000}')
+        assert await said(agent, 'web__add {"a": 2, "b": 3}') == "5"
 
 
 async def test_ag44_a_server_that_hangs_at_its_start_is_done_without_and_leaves_no_process(tmp_path: Path) -> None:

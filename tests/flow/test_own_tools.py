@@ -12,7 +12,9 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from shared.agent.turn import Speaker
+from shared.door import accept
 from shared.errors import CannotDo, NotFound
+from shared.messages import Terms
 from shared.operating.schedules import Maker, WantedSchedule, add_schedule, remove_schedule, run_schedule
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.schedules import listed_schedules
@@ -23,7 +25,7 @@ from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.working import working
 from workers.agents.llm import LlmAgent
 from workers.agents.tools.tool import CallContext
-from workers.side.own_tools import own_tools
+from workers.side.own_tools import NOT_READ, own_tools
 
 MakeSettings = Callable[..., Settings]
 WAIT_SECONDS = 120
@@ -81,6 +83,25 @@ async def test_a_model_schedules_and_sends_with_the_rights_of_who_speaks(make_se
         assert rows[2] == "accepted"
         assert await Rig(pipe).transcript(key_of("c2")) in ([], ["hello from c1"])
         assert len(await ask(pipe.store, "SELECT id FROM inbox WHERE session_key = 'agent:main:webhook:dm:c2'")) == 1
+
+
+async def test_a_request_without_a_conversation_leaves_nothing_to_come_back_to_it(make_settings: MakeSettings) -> None:
+    start = a_call("background_start", '{"text": "count the stars"}', "call_2")
+    async with open_provider(answer=says(calling(ADD, start), "done")) as provider:
+        settings = config(provider).model_copy(update={"own_tools": ("schedule", "background")})
+        async with open_pipeline(make_settings(llm=settings, titles=False)) as pipe:
+            said = an_inbound("please", platform="api")
+            said = replace(said, source=replace(said.source, chat=said.id), terms=Terms(history=()))
+            async with working(pipe, LlmAgent(settings)):
+                await accept(pipe, said)
+
+                async def answered() -> bool:
+                    return len(provider.requests) > 1
+
+                await until(answered)
+            found = await ask(pipe.store, "SELECT id FROM tasks UNION SELECT id FROM schedules")
+    told = [message["content"] for message in provider.requests[-1].body["messages"] if message["role"] == "tool"]
+    assert told == [NOT_READ, NOT_READ] and found == []
 
 
 async def test_a_schedule_made_in_a_chat_answers_in_that_chat(make_settings: MakeSettings) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from pydantic import SecretStr
 
 from shared.agent.events import Delta, Done, Event, Row
 from shared.agent.turn import Turn
+from shared.errors import Outage
 from shared.failpoints import Injected
 from shared.messages import Entry, Reply
 from shared.pipeline import Pipeline, open_pipeline
@@ -22,7 +25,7 @@ from shared.platforms.slack import SlackSettings
 from shared.settings import Settings
 from tests.flow import test_telegram as telegram
 from tests.flow.test_slack import ANN, DIRECT, Hook, said
-from tests.store.books import ask
+from tests.store.books import ask, write
 from tests.support.door import open_door
 from tests.support.servers import Databases
 from tests.support.slack import BOT_TOKEN, SIGNING_SECRET, FakeSlack, Refused, open_slack
@@ -41,6 +44,7 @@ class Writing:
     def __init__(self) -> None:
         self.pieces: asyncio.Queue[str | Exception | None] = asyncio.Queue()
         self.attempts = 0
+        self.whole = ""  # what the next attempt answers at once
 
     def write(self, *pieces: str | Exception | None) -> None:
         for piece in pieces:
@@ -48,6 +52,9 @@ class Writing:
 
     async def run(self, turn: Turn) -> AsyncIterator[Event]:
         self.attempts += 1
+        if self.whole:
+            yield Done((Reply(self.whole),))
+            return
         text = ""
         while (piece := await self.pieces.get()) is not None:
             if isinstance(piece, Exception):
@@ -145,6 +152,38 @@ async def test_an_attempt_that_fails_leaves_a_draft_that_the_next_one_goes_on_wi
     assert (agent.attempts, len(fake.of("chat.postMessage"))) == (2, 1)
 
 
+async def test_an_answer_at_once_takes_the_place_of_the_draft_of_an_attempt_that_did_not_count(
+    pipe: Pipeline, fake: FakeSlack
+) -> None:
+    """An outage of the provider gives the attempt back: the next one is the first again."""
+    async with writing(pipe, fake) as (hook, agent):
+        await begin_a_story(hook, agent)
+        agent.whole = "all of it at once"
+        agent.write(Outage("away", provider="test", status=503))
+        await fake.until(shows("all of it at once"))
+    assert (agent.attempts, len(fake.of("chat.postMessage"))) == (2, 1)
+
+
+async def test_a_draft_that_is_added_when_its_answer_was_committed_is_not_sent(pipe: Pipeline, fake: FakeSlack) -> None:
+    async with writing(pipe, fake) as (hook, agent):
+        await begin_a_story(hook, agent)
+        agent.write(None)
+        await fake.until(shows(FIRST))
+        [row] = await ask(pipe.store, "SELECT destination FROM outbox LIMIT 1")
+        late = await write(
+            pipe.store,
+            "INSERT INTO outbox (idempotency_key, turn_id, ordinal, session_key, destination, platform, payload, state,"
+            " created_at) SELECT 'out_draft_' || inbox.id || '_2', 'draft_' || inbox.id, 2, outbox.session_key, destination,"
+            " outbox.platform, outbox.payload, 'pending', created_at FROM outbox JOIN inbox ON outbox.turn_id = 'draft_' ||"
+            " inbox.id RETURNING id",
+        )
+        await pipe.deliveries.put(row["destination"], late[0]["id"], b"")
+        await hook.bring(said("another"))
+        agent.write("yes", None)
+        await fake.until(lambda fake: "yes" in fake.texts(DIRECT))
+    assert fake.texts(DIRECT) == [FIRST, "yes"]
+
+
 async def test_a_message_that_is_given_up_tells_so_in_the_place_of_its_draft(pipe: Pipeline, fake: FakeSlack) -> None:
     async with writing(pipe, fake) as (hook, agent):
         await begin_a_story(hook, agent)
@@ -178,17 +217,32 @@ async def test_a_platform_that_refuses_changes_gets_the_finished_answer_once(pip
 
 
 async def test_a_platform_that_asks_for_a_pause_is_left_alone_and_loses_nothing(
-    pipe: Pipeline, fake: FakeSlack
+    pipe: Pipeline, fake: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the finished answer waits for as long as the platform asked, when it was asked because of a preview."""
+    monkeypatch.setattr(preview, "LONGEST_WAIT", timedelta(0))
+    async with writing(pipe, fake) as (hook, agent):
+        await begin_a_story(hook, agent)
+        fake.trouble.append(Refused("ratelimited", 429, 2))
+        agent.write(SECOND)
+        await fake.until(lambda fake: not fake.trouble)
+        asked, told_at = len(fake.of("chat.update")), time.monotonic()
+        agent.write(THIRD, None)
+        await fake.until(shows(FIRST + SECOND + THIRD))
+    assert len(fake.of("chat.update")) == asked + 1 and time.monotonic() - told_at > 1.8
+
+
+@pytest.mark.parametrize("error", ["edit_window_closed", "message_not_found"])
+async def test_of_a_draft_that_cannot_be_changed_any_more_only_the_missing_rest_is_sent_and_of_a_lost_one_all(
+    pipe: Pipeline, fake: FakeSlack, error: str
 ) -> None:
     async with writing(pipe, fake) as (hook, agent):
         await begin_a_story(hook, agent)
-        fake.trouble.append(Refused("ratelimited", 429, 60))
-        agent.write(SECOND)
-        await fake.until(lambda fake: not fake.trouble)
-        asked = len(fake.of("chat.update"))
-        agent.write(THIRD, None)
-        await fake.until(shows(FIRST + SECOND + THIRD))
-    assert len(fake.of("chat.update")) == asked + 1
+        fake.failing["chat.update"] = Refused(error)
+        agent.write(SECOND, THIRD, None)
+        await fake.until(lambda fake: len(fake.texts(DIRECT)) == 2)
+    rest = SECOND + THIRD if error == "edit_window_closed" else FIRST + SECOND + THIRD
+    assert fake.texts(DIRECT) == [FIRST.strip() + " …", rest]
 
 
 async def test_where_the_setting_says_so_answers_appear_when_they_are_finished(

@@ -51,7 +51,7 @@ async def until(true: Callable[[], bool | Awaitable[bool]]) -> None:
 
 
 async def all_answered(pipe: Pipeline) -> bool:
-    return bool((await pipe.store.backlog())["inbound_waiting"] == 0)
+    return bool((await pipe.store.overview.counts(10_000))["inbound_waiting"] == 0)
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
@@ -115,7 +115,7 @@ async def test_a_finished_reply_leaves_while_turns_fill_the_worker(make_settings
 
 
 async def nothing_to_send(pipe: Pipeline) -> bool:
-    return bool((await pipe.store.backlog())["outbox_waiting"] == 0)
+    return bool((await pipe.store.overview.counts(10_000))["outbox_waiting"] == 0)
 
 
 async def test_an_idle_worker_with_one_place_takes_a_wake_of_any_partition_as_soon_as_one_of_the_only_partition(

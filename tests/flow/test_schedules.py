@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from shared import failpoints
 from shared.clock import now_ms
 from shared.embedded import child
-from shared.errors import CannotDo, NotFound
+from shared.errors import AlreadyDone, CannotDo, NotFound
 from shared.failpoints import arm, fired
 from shared.messages import Source
 from shared.operating.dead_letters import replay_letter
@@ -30,13 +30,15 @@ from shared.operating.schedules import (
     resume_schedule,
     run_schedule,
 )
+from shared.output_file import save_output
 from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.telegram import TelegramSettings
 from shared.reading.schedules import listed_schedules, one_schedule
 from shared.schedules.rule import Cron, Every, Rule
 from shared.schedules.schedule import Missed, Overlap, Schedule
+from shared.schedules.slots import ScheduleSlot, SlotState
 from shared.settings import ScheduleSettings, Settings
-from shared.store.schedules import Schedules
+from shared.store.schedules import KEPT_SLOTS, Schedules
 from shared.targets import parse_targets
 from tests.store.books import ask, write
 from tests.support.outage import start_process
@@ -44,7 +46,9 @@ from tests.support.pipe import Rig
 from tests.support.telegram import TOKEN, FakeTelegram, open_telegram
 from tests.support.working import working
 from workers.agents.functions import FunctionAgent
+from workers.upkeep import old_slots
 from workers.upkeep import schedules as duty
+from workers.upkeep.old_slots import OldSlots
 from workers.upkeep.schedules import DueSchedules
 
 ANN = 11
@@ -195,19 +199,18 @@ async def test_ag50_a_housekeeper_that_dies_before_or_after_the_claim_loses_no_s
     assert await slots(rig.pipe) == [(1, "fired", None)]
 
 
-async def test_a_slot_whose_store_failed_in_the_middle_is_whole_or_not_there(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, foreseen: Callable[[str], None]
-) -> None:
-    foreseen("housekeeper")
+async def test_a_slot_whose_store_failed_in_the_middle_is_whole_or_not_there(rig: Rig) -> None:
     await keep(rig.pipe, a_schedule())
     await write(
         rig.pipe.store,
         "INSERT INTO schedule_fires VALUES ('sch_1', :slot, 0, 'fired', NULL, NULL, 1)",
         slot=NOON + MINUTE,
     )
-    await look(rig.pipe, Clock(), NOON + MINUTE)
+    slot, store = ScheduleSlot(NOON + MINUTE, SlotState.FIRED), rig.pipe.store.schedules
+    with pytest.raises(AlreadyDone):
+        await store.claim(a_schedule(), [slot], NOON + 2 * MINUTE, NOON + MINUTE)
     assert await journal(rig.pipe) == []
-    schedule = await rig.pipe.store.schedules.find("sch_1")
+    schedule = await store.find("sch_1")
     assert schedule is not None and schedule.due_at == NOON + MINUTE
 
 
@@ -324,6 +327,9 @@ async def test_a_schedule_that_this_version_cannot_read_is_paused_and_holds_up_n
     assert await slots(rig.pipe, "sch_2") == [(1, "fired", None)]
     states = await ask(rig.pipe.store, "SELECT id, state FROM schedules ORDER BY id")
     assert [row["state"] for row in states] == ["paused", "active"]
+    assert [shown.id for shown in await listed_schedules(rig.pipe.store, 10)] == ["sch_2"]
+    await remove_schedule(rig.pipe.store, "sch_1")
+    assert [row["id"] for row in await ask(rig.pipe.store, "SELECT id FROM schedules")] == ["sch_2"]
 
 
 # -- what people do with them
@@ -350,6 +356,19 @@ async def test_a_paused_schedule_runs_nothing_and_goes_on_with_a_slot_to_come(ri
     assert await slots(rig.pipe, shown.id) == []
     resumed = await resume_schedule(rig.pipe.store, shown.id)
     assert resumed.state == "active" and resumed.next[0].timestamp() * 1000 > now_ms()
+
+
+async def test_a_schedule_that_was_resumed_by_a_clock_behind_the_housekeepers_goes_on_with_its_next_slot(
+    rig: Rig,
+) -> None:
+    clock, store = Clock(), rig.pipe.store.schedules
+    await keep(rig.pipe, a_schedule(overlap=Overlap.QUEUE))
+    await look(rig.pipe, clock, NOON + MINUTE)
+    assert await store.pause("sch_1", None) and await store.resume("sch_1", NOON + MINUTE, NOON + MINUTE - SECOND)
+    await look(rig.pipe, clock, NOON + MINUTE + SECOND)
+    await look(rig.pipe, clock, NOON + 2 * MINUTE)
+    assert await slots(rig.pipe) == [(1, "fired", None), (2, "fired", None)]
+    assert len(await journal(rig.pipe)) == 2
 
 
 async def test_N96_removing_a_schedule_removes_no_other(rig: Rig) -> None:
@@ -408,6 +427,51 @@ async def test_a_schedule_of_somebody_who_may_no_longer_talk_does_not_run(
         await keep(pipe, a_schedule(owner=BY_ANN.owner, origin=ANN_SPEAKS, targets=parse_targets(["origin"])))
         await look(pipe, Clock(), NOON + MINUTE)
         assert await slots(pipe) == [(1, "skipped", "its owner may no longer talk to the bot")]
+
+
+async def test_a_schedule_that_was_paused_for_failures_runs_again_when_it_is_resumed(
+    make_settings: MakeSettings,
+) -> None:
+    async with open_pipeline(make_settings(schedule=ScheduleSettings(failures=2, catch_up_seconds=0))) as pipe:
+        clock = Clock()
+        await keep(pipe, a_schedule(overlap=Overlap.QUEUE))
+        for minute in (1, 2, 3):
+            await look(pipe, clock, NOON + minute * MINUTE)
+            await write(pipe.store, "UPDATE inbox SET state = 'dead'")
+        paused = await pipe.store.schedules.find("sch_1")
+        assert paused is not None and paused.reason == "failed 2 times in a row"
+        assert await pipe.store.schedules.resume("sch_1", NOON + 4 * MINUTE, NOON + 3 * MINUTE)
+        for minute in (4, 5):
+            await look(pipe, clock, NOON + minute * MINUTE)
+        assert [state for _, state, _ in await slots(pipe)] == ["fired"] * 4
+
+
+async def test_old_slots_ended_schedules_and_old_files_are_removed_some_at_a_time(
+    make_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(old_slots, "AT_ONCE", 3)
+    async with open_pipeline(make_settings(schedule=ScheduleSettings(kept_days=30))) as pipe:
+        store, now = pipe.store.schedules, now_ms()
+        await keep(pipe, a_schedule(), a_schedule("sch_2"), a_schedule("sch_3"))
+        for n in range(KEPT_SLOTS + 4):
+            schedule = await store.find("sch_1")
+            assert schedule is not None
+            await store.run_now(schedule, now + n)
+        gone, young = await store.find("sch_2"), await store.find("sch_3")
+        assert gone is not None and young is not None
+        await store.claim(gone, (), None, now)
+        await store.claim(young, (), None, now)
+        await write(pipe.store, "UPDATE schedule_fires SET created_at = :at", at=now - 31 * DAY)
+        await write(pipe.store, "UPDATE schedules SET look_at = :at WHERE id = 'sch_2'", at=now - 31 * DAY)
+        written = [await save_output(tmp_path, "sch_2", now + n, str(n), {}, "text") for n in range(4)]
+        for path in written[1:]:
+            os.utime(path, (now / 1000 - 31 * 86_400,) * 2)
+        looks = [await OldSlots(pipe).look() for _ in range(3)]
+        assert looks == [1.0, old_slots.EVERY_SECONDS, old_slots.EVERY_SECONDS]
+        kept = await store.last_fires("sch_1", 100)
+        assert [row["slot"] for row in kept] == [now + n for n in reversed(range(4, KEPT_SLOTS + 4))]
+        assert await store.find("sch_2") is None and await store.find("sch_3") is not None
+        assert [path.exists() for path in written] == [True, False, False, False]
 
 
 # -- the turn and its answer

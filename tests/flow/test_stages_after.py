@@ -37,7 +37,8 @@ from workers.commands import CommandAnswer
 from workers.turn.acknowledge import acknowledge, give_back
 from workers.turn.attempt import Attempt
 from workers.turn.conclude import NOTICE, bury, command_done, commit, commit_change, conclude, end_mail
-from workers.turn.fail import AWAY, STOPPED, backoff, failed, let_go, not_begun
+from workers.turn.cut_short import STOPPED
+from workers.turn.fail import AWAY, backoff, failed, let_go, not_begun
 from workers.turn.lifetime import reset
 from workers.turn.outcome import REOPEN, AlreadyEnded, Kept, Retry
 from workers.turn.run import Prepared, prepare, run

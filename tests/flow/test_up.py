@@ -281,6 +281,9 @@ def test_on_a_terminal_up_shows_its_steps_as_lines_for_a_person(place: Place) ->
 
 def test_logs_are_json_where_there_is_no_terminal_or_where_the_settings_say_so(place: Place) -> None:
     place.up()
+    files = place.directory / ".keyturn/logs"
+    assert {path.stat().st_mode & 0o777 for path in files.iterdir()} == {0o600}
+    assert "work      working" in place.run("logs").stdout  # kept for later, as lines for a person
     assert place.run("down").returncode == 0
     lines = [orjson.loads(line) for line in place.said("up", "err").splitlines()]
     assert "starting Valkey" in [line["event"] for line in lines if line["process"] == "up"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shared.agent.events import Done, Row
 from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
 from shared.messages import Entry, Mail, Reply
@@ -23,6 +24,7 @@ from tests.store.books import ask
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.working import working
 from workers.agents.capabilities import Answer
+from workers.agents.functions import GeneratorAgent
 from workers.process.parts import open_parts
 from workers.side.budget import Budgets
 from workers.side.compression import PROMPT
@@ -193,6 +195,26 @@ async def test_beyond_a_budget_a_message_is_refused_with_the_time_and_without_th
         assert "Today" in await say(rig, "/usage", budgets=fresh)  # commands go on
         other = await say(rig, "three", chat="c9", user_alt="alt", budgets=fresh)
         assert (other == "ok") is limit.startswith("user_")
+
+
+async def test_an_attempt_that_fails_is_counted_and_one_that_goes_on_with_its_steps_is_counted_once(rig: Rig) -> None:
+    usage = Spender().usage
+    made = {"usage": usage, "tool_calls": [{"id": "c", "name": "n", "arguments": "{}"}]}
+
+    async def agent(turn: Turn) -> Any:
+        if not turn.rows:
+            yield Row(row := Entry("assistant", "", data=made))
+            await turn.steps.response(row)
+        yield Row(Entry("assistant", f"attempt {turn.attempt}", data={"usage": usage}))
+        if turn.attempt == 1 or turn.mail[-1].text == "never":
+            raise RuntimeError("no")
+        yield Done((Reply("ok"),))
+
+    async with working(rig.pipe, GeneratorAgent(agent)):
+        await ended(rig.pipe, [(await rig.accept("at the second")).id])
+        assert (await rig.pipe.store.usage.of_all()).requests == 3  # the step, and a row of each attempt
+        await ended(rig.pipe, [(await rig.accept("never")).id])
+    assert (await rig.pipe.store.usage.of_all()).requests == 3 + 1 + rig.pipe.settings.max_attempts
 
 
 @pytest.mark.parametrize("limits", [{}, {"user_tokens_per_day": 1}, {"cost_per_day": 1.0}])

@@ -424,7 +424,24 @@ async def test_a_reply_that_whatsapp_took_and_could_not_deliver_becomes_a_dead_l
     assert (letter["kind"], letter["reason"]) == ("reply", "undelivered") and "24 hours" in letter["detail"]
     [row] = await ask(hook.door.pipe.store, "SELECT id FROM outbox")
     assert letter["ref"] == str(row["id"])
+    [closed] = await hook.door.pipe.store.closed_chats.page(after="", limit=10)
+    assert closed.destination == f"to:whatsapp:{ANN}" and "24 hours" in closed.reason  # until the person writes
     assert len([line for line in hook.door.lines_at("error") if line["event"] == "reply not delivered"]) == 3
+
+
+async def test_a_failure_that_is_told_again_leaves_a_chat_open_that_was_opened_since(
+    hook: Hook, fake: FakeWhatsApp
+) -> None:
+    """Meta brings statuses again for days. Meanwhile the person may have written, and heard an answer."""
+    closed_chats = hook.door.pipe.store.closed_chats
+    await hook.say("a")
+    await _until_sent(hook.door.pipe)
+    [shown] = fake.shown[ANN]
+    status = a_failure(shown["id"], shown["biz_opaque_callback_data"])
+    await hook.bring(notification(status))
+    assert await closed_chats.open(f"to:whatsapp:{ANN}")
+    await hook.bring(notification(status))
+    assert await closed_chats.count() == 0
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ async def test_our_worker_presents_itself_as_rqs_does(
         assert ours.seen[role] == stock.seen[role]
     mine, theirs = ours.seen["rq:worker:<worker>"], stock.seen["rq:worker:<worker>"]
     assert mine.type == theirs.type and (mine.lives is None) == (theirs.lives is None)
-    assert set(mine.content) - {"running", "capacity"} == set(theirs.content) - {
+    assert set(mine.content) - {"running", "capacity", "slots"} == set(theirs.content) - {
         "current_job",
         "current_job_working_time",
     }

@@ -10,9 +10,15 @@ import pytest
 from shared.redis_servers import Script
 
 LANE = Path(__file__).parents[2] / "shared/lane"
-FILES = [*sorted(LANE.glob("*.lua")), LANE.parents[1] / "producers/quota.lua"]
+ROOT = LANE.parents[1]
+ELSEWHERE = [
+    ROOT / "producers/quota.lua",
+    *sorted((ROOT / "shared/sending").glob("*.lua")),
+    *sorted((ROOT / "workers/limits").glob("*.lua")),
+]
+FILES = [*sorted(LANE.glob("*.lua")), *ELSEWHERE]
 INCLUDED = {name for path in FILES for name in re.findall(r"^-- include (\S+)$", path.read_text(), re.M)}
-SCRIPTS = [path for path in FILES if path.name not in INCLUDED]
+SCRIPTS = [path for path in FILES if path.name not in {Path(name).name for name in INCLUDED}]
 ENDLESS = 10**6
 
 

@@ -7,9 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from shared.busy import BusyMode
 from shared.lane import Claim, Lane, Lease, Put, Recovered, Started
 from shared.lane.rq_names import JOB_PREFIX
 from shared.lane.stopping import stop
+from shared.lane.telling import tell_turn
 from shared.reading.keys import keys_at_work
 from shared.redis_servers import Servers
 from tests.lane.workbench import DUE, LEASE, QUEUE, WAKES, Workbench, state
@@ -643,6 +645,61 @@ async def test_stopping_ends_a_delay(bench: Workbench) -> None:
     await (await bench.lease()).release(delay=timedelta(minutes=5), spent=True)
     assert await stop(bench.lane, "k", 7, 10) is not None
     assert (await bench.lease()).drop_until_ms == 7
+
+
+# -- listen, tell
+
+
+async def test_a_turn_that_listens_sees_what_waits_and_its_channel_is_told_of_more(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    await bench.put("k", 2)
+    for limit, seen in ((10, [1, 2]), (1, [1])):
+        last, waiting = await lease.listen(limit)
+        assert (last, [one.seq for one in waiting]) == (2, seen)
+    async with bench.client.pubsub() as channel:
+        await channel.subscribe("rq:pubsub:test")
+        await channel.get_message(timeout=5)
+        assert await bench.put("k", 3) is Put.WAITING
+        heard = await channel.get_message(timeout=5)
+    assert heard is not None and lease.wake.id.encode() in heard["data"] and b"look-turn" in heard["data"]
+    await lease.release(spent=False)
+    assert "hears" not in await bench.state("k")
+
+
+async def test_a_turn_whose_key_is_anothers_hears_nothing(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    late = await bench.lease()
+    await bench.expire("k")
+    await bench.lane.recover("k")
+    await bench.lease()
+    assert await late.listen(10) == (0, []) and "hears" not in await bench.state("k")
+
+
+async def test_only_a_key_that_a_worker_holds_can_be_told_something(bench: Workbench) -> None:
+    assert not await tell_turn(bench.lane, "k")
+    await bench.put("k", 1)
+    assert not await tell_turn(bench.lane, "k", BusyMode.STEER)
+    await bench.lease()
+    async with bench.client.pubsub() as channel:
+        await channel.subscribe("rq:pubsub:test")
+        await channel.get_message(timeout=5)
+        assert await tell_turn(bench.lane, "k", BusyMode.STEER)
+        heard = await channel.get_message(timeout=5)
+    assert heard is not None and b'"steer"' in heard["data"] and b'"after":"1"' in heard["data"]
+    await bench.expire("k")
+    assert not await tell_turn(bench.lane, "k")
+
+
+async def test_a_renewal_tells_a_turn_that_mail_waits_behind_it(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease, seen = await bench.lease(), list[str]()
+    lease.on_held_up = lambda: seen.append("held up")
+    await bench.renew(lease)
+    assert seen == []
+    await bench.put("k", 2)
+    await bench.renew(lease)
+    assert seen == ["held up"]
 
 
 # -- what an operator sees

@@ -18,13 +18,14 @@ class Mail(NamedTuple):
 
 
 class State(NamedTuple):
-    """The hash `kt:<lane>:lane:<key>`. A key that has one is in `due` too."""
+    """The hash `kt:<lane>:lane:<key>`. A key that has one is in `due` too, unless it is parked."""
 
     token: int = NOBODY
     until: int = UNSET
     attempts: int = 0
     of: int = 0  # the seq that the attempts were made at
     job: int = 0  # the wake that this state names, while it is queued
+    parked: bool = False  # a pause held the key when it was last looked at
 
 
 class Lane(NamedTuple):
@@ -35,6 +36,7 @@ class Lane(NamedTuple):
     wakes: tuple[int, ...] = ()
     popped: tuple[int, ...] = ()
     seen: tuple[int, ...] = ()  # dedupe memory, only with durability = redis
+    paused: bool = False  # `kt:pauses` has a scope that holds this key
 
 
 EMPTY = Lane()
@@ -73,6 +75,9 @@ def start(lane: Lane, job: int, token: int, *, counting: bool, apart: bool) -> t
     if not lane.mail:
         return lane._replace(state=None), False
     state = state or State()
+    if lane.paused:
+        return lane._replace(state=state._replace(token=NOBODY, until=UNSET, parked=True)), False
+    state = state._replace(parked=False)
     head = lane.mail[0].seq if apart else 0
     if counting and (state.attempts == 0 or state.of != head):
         state = state._replace(attempts=1, of=head)
@@ -100,9 +105,11 @@ def drop(lane: Lane, seqs: tuple[int, ...], *, by_count: bool = False) -> Lane:
 
 
 def go_on(lane: Lane, *, counting: bool, apart: bool, hand_over: bool) -> tuple[Lane, bool]:
-    """The second half, in the same script: idle, handed over, or leased on. Says whether it is leased on."""
+    """The second half, in the same script: idle, parked, handed over, or leased on. Says whether it is leased on."""
     if not lane.mail:
         return lane._replace(state=None), False
+    if lane.paused:
+        return lane._replace(state=State(parked=True)), False
     if hand_over:
         return _woken(lane, State()), False
     state = lane.state or State()
@@ -139,13 +146,20 @@ def expire(lane: Lane) -> Lane:
 def recover(lane: Lane, *, late: bool = False) -> Lane:
     """recover.lua. `late`: the key's queued wake was not started for long, and gets another beside it."""
     state = lane.state or State()
-    if state.until == LIVE:
+    if state.until == LIVE or state.parked:
         return lane
     if not lane.mail:
         return lane._replace(state=None)
     if state.token == NOBODY and state.until == UNSET and state.job and not late:
         return lane
     return _woken(lane, state._replace(token=NOBODY, until=UNSET))
+
+
+def unpark(lane: Lane) -> Lane:
+    """unpark.lua: a key that a pause held is woken. Whoever starts the wake looks at the pauses again."""
+    if lane.state is None or not lane.state.parked:
+        return lane
+    return _woken(lane, lane.state._replace(parked=False))
 
 
 def forget(lane: Lane, token: int) -> Lane:

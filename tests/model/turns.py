@@ -76,6 +76,7 @@ class Turns(Rules):
         if self.mutant != "no housekeeper":
             yield from self._keep(w)
         yield from self._pass_time(w)
+        yield from self._pause(w)
         yield from self._break(w)
 
     def broken(self, w: World) -> list[str]:
@@ -121,6 +122,7 @@ class Turns(Rules):
             and all(lane._replace(seen=()) == EMPTY for lane in w.lanes)
             and all(row.state != PENDING for journal in w.journal for row in journal)
             and not w.keeper
+            and not w.held
         )
 
     def canonical(self, w: World) -> World:
@@ -244,6 +246,25 @@ class Turns(Rules):
                 me = w.workers[state.token]._replace(fresh=False)
                 after = having(spend(after, "expire"), state.token, me)
                 yield Step(f"fault: the lease of worker {state.token} runs out while it works", Kind.FAULT, after)
+
+    # -- an operator, and what the housekeeper does for them
+
+    def _pause(self, w: World) -> Iterator[Step]:
+        """pauses.py: SQL first, then Redis. Whoever dies in between, a housekeeper takes the step that is left."""
+        for key, lane in enumerate(w.lanes):
+            if lane.paused != w.held:  # hold.lua; an older version than Redis knows is refused
+                after = w._replace(lanes=changed(w.lanes, key, lane._replace(paused=w.held)))
+                yield Step(f"key {key} is {'paused' if w.held else 'no longer paused'} in Redis", Kind.WORK, after)
+            elif (woken := lanes.unpark(lane)) != lane and self.mutant != "a resume wakes nobody":
+                after = w._replace(lanes=changed(w.lanes, key, woken))
+                kind = Kind.OTHER if w.held else Kind.WORK  # by somebody who read SQL before it was paused again
+                yield Step(f"key {key} is woken after its pause", kind, after)
+        if w.held:
+            yield Step("operator: resume, in SQL", Kind.WORK, w._replace(held=False))
+        elif may(w, "pause"):
+            yield Step(
+                "fault: an operator pauses everything, in SQL", Kind.FAULT, spend(w, "pause")._replace(held=True)
+            )
 
     # -- what breaks
 

@@ -79,6 +79,7 @@ class World(NamedTuple):
     met: bool = False  # with `joined`: key 1 has resumed the session of key 0, and the session's facts say so
     tickets: tuple[int, ...] = ()  # workers in line for that session; the first has it
     refused: bool = False  # ghost: a commit was refused
+    held: bool = False  # SQL has a pause that holds every key
 
 
 DONE = -1
@@ -97,6 +98,7 @@ FAULTS = (
     "unopened",
     "outage",
     "late",
+    "pause",
 )
 _FAULT = {name: i for i, name in enumerate(FAULTS)}
 

@@ -10,7 +10,7 @@ import pytest
 
 from keyturn.dashboard.access import LoginFiles, Role
 from keyturn.dashboard.app import FORMS, PAGES, FormRoute
-from keyturn.dashboard.guard import BODY_LIMIT, HEADERS
+from keyturn.dashboard.guard import BODY_LIMIT, FIELD_LIMIT, HEADERS
 from shared.clock import now_ms
 from shared.pipeline import Pipeline
 from shared.reading.audit import audit_log
@@ -106,12 +106,20 @@ async def test_only_their_owner_can_read_tokens_and_sessions(admin: Visitor, set
 
 
 @pytest.mark.parametrize(
-    "wanted", ["//evil.example/x", "https://evil.example", "/\\evil.example", "javascript:1", "/\tx"]
+    "wanted",
+    ["//evil.example/x", "//[", "///evil.example", "https://evil.example", "/\\evil.example", "javascript:1", "/\tx"],
 )
 async def test_a_login_leads_to_no_other_site(visitor: Visitor, settings: Settings, wanted: str) -> None:
     token = LoginFiles(settings.data_dir).make_token("ann", Role.VIEW)
     answer = await visitor.client.post("/login", data={"token": token, "next": wanted}, headers=SAME_ORIGIN)
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
+
+
+async def test_a_login_works_while_another_process_removes_what_is_too_old(settings: Settings) -> None:
+    logins = LoginFiles(settings.data_dir)
+    token = logins.make_token("ann", Role.VIEW)
+    (settings.data_dir / "dashboard/session-0").symlink_to("gone")  # listed, and not there any more
+    assert logins.exchange(token) is not None
 
 
 async def test_what_is_too_old_to_log_in_with_is_removed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,3 +255,20 @@ async def test_a_form_that_is_too_large_or_no_form_is_refused(admin: Visitor) ->
     answer = await admin.client.post("/dead/bulk/run", json={"ids": "1"}, headers=SAME_ORIGIN)
     assert answer.status_code == 415
     assert await nothing_done(admin.pipe)
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:x", "[::1", "[::1]x", "localhost:1@evil.example", "localhost/", "localhost:123456"]
+)
+async def test_a_host_that_is_not_written_as_one_is_refused(visitor: Visitor, host: str) -> None:
+    assert (await visitor.client.get("/", headers={"host": host})).status_code == 421
+
+
+async def test_a_request_that_no_browser_sends_is_refused_and_causes_no_error(visitor: Visitor) -> None:
+    strange_origin = await visitor.client.post("/login", data={"token": "x"}, headers={"origin": "http://["})
+    assert strange_origin.status_code == 403
+    form = {"content-type": "application/x-www-form-urlencoded", **SAME_ORIGIN}
+    many_fields = await visitor.client.post("/login", content=b"a&" * (FIELD_LIMIT + 1), headers=form)
+    assert many_fields.status_code == 413
+    assert (await visitor.client.get("/login?next=//[")).status_code == 200
+    assert (await visitor.client.get("/", headers={"host": "localhost:99999"})).status_code == 303

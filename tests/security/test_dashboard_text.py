@@ -123,6 +123,7 @@ async def fill(rig: Rig, text: str) -> None:
         " cost_nano, priced, updated_at)"
         f" VALUES ('s', '{quoted}', '{quoted}', '{quoted}', date('now'), 1, 1, 1, 1, 1, 1, 1, 1, 1)",
     )
+    await write(store, f"INSERT INTO pause (scope, who, since) VALUES ('{quoted}', '{quoted}', 1)")
     await write(
         store,
         "INSERT INTO audit (at, who, role, action, target, outcome)"

@@ -24,7 +24,7 @@ from shared.messages import Inbound, Media, Source
 from shared.public_http import NotPublic, is_public, open_public_http
 from shared.settings import MediaSettings
 from tests.support.uploads import a_png
-from workers.media.fetch import TRIES, MediaFetcher
+from workers.media.fetch import AT_ONCE, TRIES, MediaFetcher
 
 PUBLIC = "93.184.215.14"
 PRIVATE = [
@@ -178,12 +178,12 @@ class Fetching:
     """A fetcher for messages of the API, whose files may come from this machine."""
 
     def __init__(self, fetcher: MediaFetcher, blobs: DirectoryBlobs) -> None:
-        self._fetcher = fetcher
+        self.fetcher = fetcher
         self.blobs = blobs
 
     async def of(self, *media: Media, text: str = "look") -> Inbound:
         source = Source("api", "c1", user="u1")
-        return await self._fetcher.fetched(Inbound("in_1", "e1", source, text, media))
+        return await self.fetcher.fetched(Inbound("in_1", "e1", source, text, media))
 
     def kept(self) -> list[Path]:
         return [path for path in self.blobs.root.rglob("*") if path.is_file() and path.name != ".lock"]
@@ -308,6 +308,30 @@ async def test_a_file_that_trickles_in_is_given_up_when_its_time_is_over(tmp_pat
     async with serving(slow) as url, fetching(tmp_path, fetch_seconds=0.5) as files:
         got = await files.of(Media(url, "image/png", "a.png"))
     assert got.text == "look\n[image: a.png: not read: it did not come within 0.5 s]" and files.kept() == []
+
+
+async def test_slow_files_of_one_sender_leave_room_for_those_of_others(tmp_path: Path) -> None:
+    hanging, release = 0, asyncio.Event()
+
+    async def maybe(request: web.Request) -> web.Response:
+        nonlocal hanging
+        if request.path == "/slow":
+            hanging += 1
+            await release.wait()
+        return web.Response(body=a_png())
+
+    def sent_by(user: str, *media: Media) -> Inbound:
+        return Inbound("in_1", "e1", Source("webhook", f"c-{user}", user=user), "look", media)
+
+    async with serving(maybe) as url, fetching(tmp_path) as files:
+        slow = [Media(f"{url}/slow", "image/png")] * 4
+        taken = [asyncio.create_task(files.fetcher.fetched(sent_by("mallory", *slow))) for _ in range(AT_ONCE // 4)]
+        while hanging < 4:
+            await asyncio.sleep(0.01)
+        got = await files.fetcher.fetched(sent_by("ann", Media(f"{url}/a.png", "image/png")))
+        assert len(got.media) == 1 and hanging == 4
+        release.set()
+        assert [len(one.media) for one in await asyncio.gather(*taken)] == [4] * (AT_ONCE // 4)
 
 
 @pytest.mark.parametrize(

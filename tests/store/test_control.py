@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -142,3 +143,19 @@ async def test_a_message_is_ended_at_the_time_of_its_commit(store: Store) -> Non
     await store.commit_control(ending(letter))
     row = await store.journal.find(letter.inbound.id)
     assert row is not None and before <= row["finished_at"] <= now_ms()
+
+
+async def test_a_fact_that_a_control_message_sets_is_kept_with_its_end_or_not_at_all(store: Store) -> None:
+    letter, scope = await control_mail(store), "ses_1"
+
+    def setting(known: str | None) -> ControlCommit:
+        return replace(ending(letter, "set"), facts={(scope, "busy_mode"): known})
+
+    await store.commit_control(setting("steer"))
+    for known in ("reject", None):  # it has ended: nothing of this is written
+        with pytest.raises(AlreadyDone):
+            await store.commit_control(setting(known))
+    assert await ask(store, "SELECT * FROM facts") == [{"scope": scope, "name": "busy_mode", "value": "steer"}]
+    again = await control_mail(store)
+    await store.commit_control(replace(ending(again), facts={(scope, "busy_mode"): None}))
+    assert await ask(store, "SELECT * FROM facts") == []

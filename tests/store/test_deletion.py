@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from shared.store.database import Row
 from shared.store.database.sqlite import SqliteDatabase
 from shared.store.memory import Quiet
 from tests.store.books import ask, commit, load, mail, write
+from tests.store.test_tasks import a_task
 from tests.support.pipe import an_inbound, key_of
 
 WORDS = "canaryzyxq 糖尿病"  # found by canary's three-letter pieces, and by 糖尿 and 尿病
@@ -124,6 +126,7 @@ async def full_conversation(store: Store) -> Mail:
     await store.dead.set_aside("mail", "17", key_of(), "malformed", "not JSON", WORDS)
     await store.titles.suggest(session.id, WORDS)
     await write(store, "INSERT INTO facts VALUES (:id, 'goal', :words)", id=session.id, words=WORDS)
+    await store.tasks.add(replace(a_task(), name=WORDS, text=WORDS), 10)
     other = await mail(store, OTHER, chat="c2")
     await commit(store, await load(store, key_of("c2")), other, replies=(OTHER,))
     await refused(store, OTHER, chat="c2")

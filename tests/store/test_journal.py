@@ -136,18 +136,18 @@ async def test_a_failed_attempt_is_remembered_until_the_inbound_ends(store: Stor
 
 
 async def test_the_backlog_counts_what_waits(store: Store) -> None:
-    empty = await store.backlog()
+    empty = await store.overview.counts(10_000)
     assert (empty["inbound_waiting"], empty["outbox_waiting"], empty["dead_open"]) == (0, 0, 0)
     assert empty["inbound_oldest"] is None and empty["outbox_oldest"] is None
     letter = await mail(store)
     await mail(store)
     await commit(store, await load(store), letter, replies=("a", "b"))
     await store.dead.set_aside("request", "r", None, "malformed", "no", "{}")
-    backlog = await store.backlog()
+    backlog = await store.overview.counts(10_000)
     assert (backlog["inbound_waiting"], backlog["outbox_waiting"], backlog["dead_open"]) == (1, 2, 1)
     assert backlog["inbound_oldest"] > 0 and backlog["outbox_oldest"] > 0
     await write(store, "UPDATE dead SET state = 'dropped'")
-    assert (await store.backlog())["dead_open"] == 0
+    assert (await store.overview.counts(10_000))["dead_open"] == 0
 
 
 async def test_the_inbounds_of_an_event_id_are_found_on_every_platform_newest_first(store: Store) -> None:

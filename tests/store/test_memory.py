@@ -41,7 +41,7 @@ async def test_notes_and_mark_are_one_and_a_second_try_of_the_same_adds_none(sto
     standing = await store.memory.standing(session.id)
     assert standing is not None
     assert await store.memory.begin(session.id, "t1") == 1
-    done = [store.memory.done(session.id, "t1", standing, "ann", ("a", "b")) for _ in range(2)]
+    done = [store.memory.done(session.id, "t1", standing, "ann", ("a", "b", "a")) for _ in range(2)]
     assert sorted(await asyncio.gather(*done)) == [False, True]
     assert [note.text for note in await store.memory.of("ann", 10)] == ["a", "b"]
     assert await store.memory.standing(session.id) is None

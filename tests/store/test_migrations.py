@@ -103,7 +103,9 @@ async def test_sqlites_rows_and_indexes_are_the_same_after_they_were_laid_out_an
     for n in range(5):
         for chat in ("c1", "c2"):
             await commit(store, await load(store, key_of(chat)), await mail(store, f"{chat} {n}", chat=chat))
-    indexes = "SELECT name, tbl_name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY name"
+    # sessions_ended is of a later migration, which comes before this one only here
+    indexes = """SELECT name, tbl_name FROM sqlite_master
+                 WHERE type = 'index' AND sql IS NOT NULL AND name <> 'sessions_ended' ORDER BY name"""
     found = await contents(store), await ask(store, indexes)
     assert await store.database.migrate() == [CLUSTERED]
     assert (await contents(store), await ask(store, indexes)) == found

@@ -121,7 +121,7 @@ async def test_the_oldest_reply_that_waits_may_be_one_that_is_being_sent(store: 
     [row] = await ask(store, "SELECT created_at FROM outbox")
     await write(store, "UPDATE outbox SET created_at = created_at - 60000")
     await parts(store, chat="later")
-    backlog = await store.backlog()
+    backlog = await store.overview.counts(10_000)
     assert (backlog["outbox_waiting"], backlog["outbox_oldest"]) == (2, row["created_at"] - 60000)
 
 

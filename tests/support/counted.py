@@ -18,6 +18,7 @@ class World:
 
     looked: list[str] = field(default_factory=list)
     ordered: list[tuple[str, str]] = field(default_factory=list)  # item, idempotency key
+    ordered_for: list[str | None] = field(default_factory=list)  # the user on whose behalf
     charged: list[str] = field(default_factory=list)
     inside: Callable[[str], None] = lambda what: None  # called inside every tool, when its effect has happened
 
@@ -42,6 +43,7 @@ async def look(what: str) -> str:
 async def order(what: str, context: CallContext) -> str:
     """Order something."""
     world.ordered.append((what, context.key))
+    world.ordered_for.append(context.source.user)
     world.inside(what)
     return f"ordered {what}"
 

@@ -82,6 +82,8 @@ class FakeDiscord:
     members: dict[str, dict[str, Any]] = field(default_factory=dict)  # guild -> our member there
     absent: set[str] = field(default_factory=set)  # channels where the bot is not
     archived: set[str] = field(default_factory=set)
+    application: dict[str, Any] = field(default_factory=lambda: {"id": "99", "flags": 1 << 19, "verify_key": "ab" * 32})
+    endpoint_answers: bool = True  # whether the address for interactions can be set
     guilds: list[dict[str, Any]] = field(default_factory=list)  # told after READY
     trouble: deque[Refused | Trouble | None] = field(default_factory=deque)  # for the writes to come, one each
     questions: deque[Refused] = field(default_factory=deque)  # the same for GET
@@ -204,6 +206,15 @@ class FakeDiscord:
                 return {"url": ws, "shards": 1, "session_start_limit": limit}
             case "GET", ["users", "@me"]:
                 return dict(ME)
+            case "GET", ["applications", "@me"]:
+                return self.application
+            case "PATCH", ["applications", "@me"]:
+                if not self.endpoint_answers:
+                    raise Refused(400, 50035, "Invalid Form Body")
+                self.application |= call.fields
+                return self.application
+            case "POST", ["users", "@me", "channels"]:
+                return {"id": f"7{call.fields['recipient_id']}", "type": 1}
             case "GET", ["channels", id]:
                 return self._found(self.channels, id, 10003)
             case "GET", ["guilds", id, "members", "99"]:

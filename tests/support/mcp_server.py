@@ -4,6 +4,7 @@
 |---|---|
 | `--hang PATH` | says nothing, ever; its process id is in the file |
 | `--broken` | ends at once |
+| `--json` | over HTTP, answers are JSON and no streams |
 | `--describe FILE` | the text of the file is what `add` says of itself |
 """
 
@@ -78,8 +79,13 @@ def main() -> None:
         """Fail."""
         raise ValueError("no luck")
 
+    @server.tool()
+    def talk(characters: int) -> str:
+        """Say a lot."""
+        return "x" * characters
+
     if port := option("--http"):
-        server.run("streamable-http", host="127.0.0.1", port=int(port))
+        server.run("streamable-http", host="127.0.0.1", port=int(port), json_response="--json" in sys.argv)
     else:
         server.run("stdio")
 

@@ -106,8 +106,8 @@ class Rig:
         return [row["text"] for row in await self.pipe.store.sessions.messages(session["id"], 10_000)]
 
     async def residue(self) -> Sequence[str]:
-        """What our own names are left in Redis."""
+        """What our own names are left in Redis, beside the signs of life of processes."""
         found: list[str] = []
         for server in self.pipe.servers.all:
             found += [key.decode() async for key in server.client.scan_iter("kt:*")]
-        return sorted(found)
+        return sorted(name for name in found if name not in (keys.HOUSEKEEPER, keys.SYNTHETIC))

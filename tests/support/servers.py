@@ -58,10 +58,23 @@ SELECT md5(string_agg(found, ' ' ORDER BY found)), sum(bytes)::bigint FROM (
     UNION ALL SELECT name, 0 FROM migrations
 ) everything"""
 
+# Rows that migrations themselves have written are kept aside, in a schema that nothing else knows.
+SET_ASIDE = """
+CREATE SCHEMA as_migrated;
+DO $$ DECLARE found record; filled boolean; BEGIN
+    FOR found IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'migrations' LOOP
+        EXECUTE format('SELECT EXISTS (SELECT 1 FROM public.%I)', found.tablename) INTO filled;
+        IF filled THEN EXECUTE format('CREATE TABLE as_migrated.%I AS TABLE public.%I', found.tablename, found.tablename); END IF;
+    END LOOP;
+END $$"""
+
 EMPTY = """
 DO $$ DECLARE found record; BEGIN
     FOR found IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'migrations' LOOP
-        EXECUTE format('DELETE FROM %I', found.tablename);
+        EXECUTE format('DELETE FROM public.%I', found.tablename);
+    END LOOP;
+    FOR found IN SELECT tablename FROM pg_tables WHERE schemaname = 'as_migrated' LOOP
+        EXECUTE format('INSERT INTO public.%I TABLE as_migrated.%I', found.tablename, found.tablename);
     END LOOP;
     FOR found IN SELECT sequencename FROM pg_sequences WHERE schemaname = 'public' LOOP
         EXECUTE format('ALTER SEQUENCE %I RESTART', found.sequencename);
@@ -91,6 +104,7 @@ class Databases:
         else:
             url = self.fresh_postgres()
             with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(SET_ASIDE)
                 looks = _looks(connection)[0]
         yield url
         try:

@@ -158,6 +158,8 @@ class FakeSignal:
         try:
             if call.fields.pop("account") != ACCOUNT:
                 raise Refused(-32602, "Specified account does not exist")
+            if call.method == "version":
+                return JSONResponse({**answer, "result": {"version": "0.14.1"}})
             if call.method == "sendTyping":
                 return JSONResponse({**answer, "result": {"timestamp": 1}})
             if call.method == "getAttachment":

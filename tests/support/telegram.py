@@ -70,7 +70,10 @@ class FakeTelegram:
     files: FilesSent = field(default_factory=FilesSent)  # by file id
     downloads: deque[Response] = field(default_factory=deque)  # instead of a file, one each
     uploaded: list[Uploaded] = field(default_factory=list)  # what we sent
+    storms: bool = False  # 429 to every send
     webhook: str = ""
+    webhook_fields: dict[str, Any] = field(default_factory=dict)  # of the last setWebhook
+    webhook_error: dict[str, Any] = field(default_factory=dict)  # what getWebhookInfo says of the last failure
     polling: int = 0
     _updates: list[dict[str, Any]] = field(default_factory=list)
     _came: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -145,9 +148,13 @@ class FakeTelegram:
         if call.method == "getMe":
             joins = {"can_join_groups": True, "can_read_all_group_messages": False, "supports_inline_queries": False}
             return JSONResponse({"ok": True, "result": {**BOT, "id": int(self.token.partition(":")[0]), **joins}})
+        if call.method in ("getWebhookInfo", "setWebhook", "deleteWebhook"):
+            return JSONResponse({"ok": True, "result": self._webhook(call)})
         if call.method == "getFile":
             return self._get_file(call.fields["file_id"])
         sends = ("sendMessage", "editMessageText", "sendPhoto", "sendDocument")
+        if self.storms and call.method in sends:
+            raise Refused(429, "Too Many Requests: retry after 1", retry_after=1)
         trouble = self.trouble.popleft() if self.trouble and call.method in sends else None
         if isinstance(trouble, Refused):
             raise trouble
@@ -157,6 +164,17 @@ class FakeTelegram:
         if trouble is Trouble.CUT:
             return Response(b"{", headers={"content-length": "1000"})
         return JSONResponse({"ok": True, "result": result})
+
+    def _webhook(self, call: Call) -> Any:
+        if call.method == "getWebhookInfo":
+            return {"url": self.webhook, "pending_update_count": len(self._updates), **self.webhook_error}
+        if call.method == "setWebhook" and not call.fields["url"].startswith("https://"):
+            raise Refused(400, "Bad Request: bad webhook: An HTTPS URL must be provided for webhook")
+        if call.method == "setWebhook" and ":9999" in call.fields["url"]:
+            raise Refused(400, "Bad Request: bad webhook: Webhook can be set up only on ports 80, 88, 443 or 8443")
+        self.webhook = call.fields.get("url", "")
+        self.webhook_fields = call.fields
+        return True
 
     def _get_file(self, id: str) -> Response:
         if id not in self.files:

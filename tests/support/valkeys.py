@@ -12,8 +12,8 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,17 @@ SAMPLE_SECONDS = 0.1
 REMEMBERED_SECONDS = 30.0  # how far back a tail can be cut
 LOST_AT_LEAST = 100  # writes that a failover has to lose
 LOSE_WITHIN_SECONDS = 30.0
+
+
+async def comes_true(condition: Callable[[], bool]) -> bool:
+    """Wait until a condition holds, also while a server does not answer yet. False: it did not in START_SECONDS."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        with suppress(redis.RedisError):
+            if condition():
+                return True
+        await asyncio.sleep(0.01)
+    return False
 
 
 class Server:
@@ -85,7 +96,7 @@ class Server:
 
     async def follows(self) -> None:
         """Return when this replica has everything that its primary has."""
-        await self._until(lambda: self._info("replication")["master_link_status"] == "up", "caught up")
+        await self._until(lambda: self._info("replication").get("master_link_status") == "up", "caught up")
 
     def changes(self) -> int:
         """Writes so far; counts on through everything but a restart."""
@@ -101,21 +112,15 @@ class Server:
         return dict(told)
 
     async def _until(self, condition: Any, what: str) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                if condition():
-                    return
-            except redis.RedisError:
-                pass
-            if time.monotonic() > deadline:
-                said = (self.directory / "valkey.log").read_text().splitlines()[-20:]
-                raise AssertionError("\n".join([f"Valkey has not {what}", *said]))
-            await asyncio.sleep(0.01)
+        if not await comes_true(condition):
+            said = (self.directory / "valkey.log").read_text().splitlines()[-20:]
+            raise AssertionError("\n".join([f"Valkey has not {what}", *said]))
 
 
 class Valkeys:
     """What a deployment calls its Redis. Faults wait for each other: one at a time."""
+
+    failover = "failover to a stale replica"
 
     def __init__(self, directory: Path, *, proxied: bool = False, replicated: bool = False, beside: int = 0) -> None:
         self._beside = [

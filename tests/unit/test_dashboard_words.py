@@ -8,11 +8,12 @@ import pytest
 
 from keyturn.dashboard.chart import chart
 from keyturn.dashboard.render import duration
-from keyturn.dashboard.verdict import Mood, verdict
 from shared.errors import CannotDo
+from shared.pause_scope import parse_scope
 from shared.reading.conversation_query import ConversationQuery, parse_query
 from shared.reading.keys import KeyPhase, KeyState
 from shared.reading.overview import BOUND, BoundedCount, LaneNow, Overview, StoredNow
+from shared.reading.verdict import Mood, verdict
 from shared.reading.waiting_reason import waiting_reason
 from shared.reading.workers import WorkerState
 from shared.store.usage import SpentInAll
@@ -32,12 +33,13 @@ def seen(
     redis_away: int = 0,
     overdue: int = 0,
     dead: int = 0,
+    pauses: int = 0,
     stored: bool = True,
     age: float = 0,
 ) -> Overview:
     at = NOW - timedelta(seconds=age)
     turns = LaneNow("turns", ready, at - timedelta(seconds=waited) if ready else None, running, 0)
-    rows = StoredNow(NOTHING, NOTHING, BoundedCount(dead), 0, SpentInAll())
+    rows = StoredNow(NOTHING, NOTHING, BoundedCount(dead), 0, SpentInAll(), (parse_scope("all"),) * pauses)
     return Overview(at, (turns,), workers, redis_away, overdue, rows if stored else None)
 
 
@@ -51,6 +53,7 @@ def seen(
         (seen(ready=1, waited=9, workers=()), Mood.BAD, "No worker is alive, and 1 conversation waits: start"),
         (seen(workers=(SILENT,)), Mood.BAD, "No worker is alive: start `keyturn work`."),
         (seen(overdue=2), Mood.BAD, "2 keys are overdue and nobody looks after them: start `keyturn housekeep`."),
+        (seen(pauses=1, dead=1), Mood.WARN, "A pause is in force, and nothing waits behind it."),
         (seen(dead=1), Mood.WARN, "1 dead letter waits for a decision"),
         (seen(dead=BOUND + 1), Mood.WARN, "More than 10,000 dead letters wait for a decision"),
         (seen(redis_away=1, dead=3), Mood.BAD, "Redis does not answer."),

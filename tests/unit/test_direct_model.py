@@ -26,7 +26,7 @@ from shared.agent.events import Call
 from shared.context.marks import BLOCKS, REASONING, THINKING, TOOL_CALL_ID, TOOL_CALLS
 from shared.errors import Outage, PipelineError, RateLimited, Transient
 from shared.messages import Entry
-from workers.agents.model.contract import ModelRefused, Prompt, Response, TooLong, ToolSpec
+from workers.agents.model.contract import ModelRefused, Prompt, QuotaUsedUp, Response, TooLong, ToolSpec
 from workers.agents.model.direct import DirectModel, classified
 from workers.agents.model.direct_messages import marks_of, messages
 from workers.agents.openai_format.refusals import PATIENCE
@@ -46,7 +46,7 @@ class HttpServerError(failures.ModelServerError, failures.ModelHTTPError): ...
         (failures.ModelRequestRejectedError("m", "secret", provider_error_type="exceed_context_size_error"), TooLong),
         (failures.ModelRequestRejectedError("m", "secret"), ModelRefused),
         (failures.ModelAuthenticationError("m", "secret"), ModelRefused),
-        (failures.ModelQuotaExceededError("m", "secret"), ModelRefused),
+        (failures.ModelQuotaExceededError("m", "secret"), QuotaUsedUp),
         (failures.ContentFilterError("secret"), ModelRefused),
         (failures.UserError("secret"), ModelRefused),
         (failures.ModelRateLimitError("m", "secret"), RateLimited),

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from shared.errors import Outage, PipelineError, RateLimited, Transient
-from workers.agents.model.contract import ModelRefused, TooLong
+from workers.agents.model.contract import ModelRefused, QuotaUsedUp, TooLong
 from workers.agents.openai_format.refusals import LONGEST_WAIT, PATIENCE, refused, refused_in_stream
 
 
@@ -31,8 +31,8 @@ def said(status: int, code: Any = None, kind: Any = None, **headers: str) -> Pip
         (400, "context_length_exceeded", TooLong),
         (400, "exceed_context_size_error", TooLong),
         (500, "context_length_exceeded", TooLong),
-        (429, "insufficient_quota", ModelRefused),
-        (429, "billing_not_active", ModelRefused),
+        (429, "insufficient_quota", QuotaUsedUp),
+        (429, "billing_not_active", QuotaUsedUp),
         (429, "rate_limit_exceeded", RateLimited),
         (429, None, RateLimited),
         (499, None, ModelRefused),
@@ -50,7 +50,7 @@ def test_a_status_and_its_code_decide(status: int, code: str | None, expected: t
 
 def test_a_code_counts_wherever_the_provider_puts_it() -> None:
     assert isinstance(said(400, "400", "exceed_context_size_error"), TooLong)
-    assert isinstance(said(429, 17, "insufficient_quota"), ModelRefused)
+    assert isinstance(said(429, 17, "insufficient_quota"), QuotaUsedUp)
 
 
 @pytest.mark.parametrize("body", [b"", b"no json", b"[]", b'{"error":"words"}', b'{"error":{"code":7,"type":null}}'])
@@ -103,7 +103,7 @@ def test_a_broken_provider_that_names_a_time_is_an_outage_all_the_same() -> None
         ({"code": 399, "type": "server_error"}, Outage),
         ({"code": 600, "type": "rate_limit_error"}, RateLimited),
         ({"code": "context_length_exceeded"}, TooLong),
-        ({"code": "insufficient_quota"}, ModelRefused),
+        ({"code": "insufficient_quota"}, QuotaUsedUp),
         ({"type": "rate_limit_error"}, RateLimited),
         ({"code": "requests"}, RateLimited),
         ({"type": "overloaded_error"}, Outage),

@@ -19,7 +19,7 @@ OWN_BESIDE = {"local": {Path("keyturn/cli/chat.py")}}  # the terminal is that pl
 FOREIGN_NAMES = Path("keyturn/importing")
 OTHER_MEANINGS = {
     *(("local", f"workers/agents/{file}.py") for file in ("resolve", "named")),  # AGENT=local, a model on this machine
-    ("local", "shared/targets.py"),  # the target `local`, a file on this machine
+    *(("local", f"shared/{file}.py") for file in ("targets", "settings/schedules")),  # the target `local`, a file here
 }
 
 
@@ -69,5 +69,6 @@ def test_the_facts_of_a_platform_agree_with_its_files(name: str) -> None:
     facts, folder = PLATFORMS[name], ROOT / "producers" / name
     assert (folder / "receive.py").exists() == facts.receives
     assert (folder / "listen.py").exists() == facts.listens
+    assert (folder / "connect.py").exists() == facts.connects
     assert (ROOT / "workers/delivery" / f"{name}.py").exists()
     assert re.fullmatch("[a-z][a-z0-9]*", name) and facts.title

@@ -8,6 +8,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
+from shared.busy import BusyMode
 from workers.process.duty import Duty
 from workers.process.rq_commands import run_command
 from workers.process.wakes import Wakes
@@ -25,6 +26,9 @@ class Noted:
 
     def drop_until(self, job_id: str, at_ms: int) -> None:
         self.told.append(("drop", job_id, at_ms))
+
+    def tell(self, job_id: str, mode: BusyMode | None, after: int) -> None:
+        self.told.append(("tell", job_id, mode, after))
 
 
 def after(said: Any) -> Noted:
@@ -48,6 +52,13 @@ def test_a_turn_is_stopped_with_what_was_said_until_a_time(at_ms: Any) -> None:
     assert after({"command": "stop-turn", "job_id": "j1", "at_ms": at_ms}).told == [("drop", "j1", 17)]
 
 
+@pytest.mark.parametrize(("mode", "heard"), [("steer", BusyMode.STEER), ("", None), (None, None), (7, None)])
+def test_a_turn_is_told_that_mail_came_and_which_mode_counts(mode: Any, heard: BusyMode | None) -> None:
+    for number, counts in (("7", 7), (7, 7), (None, 0), ("-1", 0), ("soon", 0)):
+        said = {"command": "look-turn", "job_id": "j1", "mode": mode, "after": number}
+        assert after(said).told == [("tell", "j1", heard, counts)]
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -59,6 +70,7 @@ def test_a_turn_is_stopped_with_what_was_said_until_a_time(at_ms: Any) -> None:
         {"command": None},
         {"command": "kill-horse"},
         {"command": "stop-job"},
+        {"command": "look-turn", "job_id": 7},
         {"command": "stop-job", "job_id": 7},
         {"command": "stop-turn", "job_id": 7, "at_ms": "17"},
         {"command": "stop-turn", "job_id": "j1"},

@@ -249,18 +249,6 @@ def test_a_setting_that_would_do_nothing_on_a_platform_is_refused_in_one_sentenc
         load()
 
 
-@pytest.mark.parametrize("value", ["queue", CANARY])
-def test_a_setting_that_is_not_built_yet_is_refused_in_one_sentence(load: Load, tmp_path: Path, value: str) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"^KEYTURN_BUSY_MODE in the environment would do nothing: every message"
-    ):
-        load(KEYTURN_BUSY_MODE=value)
-    os.environ.pop("KEYTURN_BUSY_MODE")
-    (tmp_path / "keyturn.toml").write_text(f'busy_mode = "{value}"')
-    with pytest.raises(ConfigurationError, match=r"^busy_mode in keyturn\.toml would do nothing: every message"):
-        load()
-
-
 def blocks_in(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """A class of settings and those that it holds, also in lists and by name."""
     yield kind

@@ -13,7 +13,7 @@ from shared.messages import Media, Reply
 from shared.platforms.facts import Limit, utf16_units
 from shared.platforms.telegram import FACTS
 from workers.delivery.parts import in_parts
-from workers.delivery.split import split
+from workers.delivery.split import rest_of, split
 
 LIMIT = FACTS.text_limit or Limit(0)
 SMALL = Limit(60, utf16_units)
@@ -148,3 +148,23 @@ def test_a_reply_to_another_chat_is_split_as_that_platform_wants_and_only_its_fi
 def test_other_platforms_take_a_reply_as_it_is(platform: str) -> None:
     replies = (Reply("x" * 50_000), Reply(""))
     assert in_parts(platform, replies) == replies
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "rest"),
+    [
+        ("one two three", "one two", "three"),
+        ("one two three", "one tw", "two three"),  # a word is not cut in two
+        ("one two", "one two", ""),
+        ("one two\n", "one two", ""),
+        ("one two", "", "one two"),
+        ("so:\n```py\na = 1\nb = 2\n```\ndone", "so:\n```py\na = 1\n", "```py\nb = 2\n```\ndone"),
+        ("so:\n```py\na = 1\n```\ndone", "so:\n```py\na = 1\n```\n", "done"),
+        ("x" * 100, "x" * 60, "x" * 40),  # nobody would want all of that again
+    ],
+)
+def test_the_rest_of_a_text_that_is_shown_in_part_begins_with_a_word_and_opens_its_code_again(
+    text: str, shown: str, rest: str
+) -> None:
+    assert text.startswith(shown)
+    assert rest_of(text, len(shown)) == rest

@@ -12,7 +12,7 @@ import pytest
 from shared.address import Address
 from shared.errors import Malformed, TooNew
 from shared.mail import TakeNotes, decode_mail, encode_mail
-from shared.messages import Inbound, Kind, Media, OwnInbound, Source, Terms
+from shared.messages import Inbound, Kind, Media, OwnInbound, Source, TaskInbound, Terms
 from shared.part_record import PartRecord, decode_part, encode_part
 
 RELEASED = Path(__file__).parents[1] / "payloads/wire"
@@ -45,18 +45,26 @@ PART = PartRecord(
 NOTES = TakeNotes("ses_1")
 TERMS = Terms("helper", "Be kind.", (), ("hi",), True)
 OWN = OwnInbound("in_2", "sch_1:60000", Source("schedule", "sch_1"), "news?", purpose=Kind.FIRE, owned_by="slack:u=U1")
+EXPIRY = replace(OWN, event_id="question-expired:ask_1_000:0", text="Well?", purpose=Kind.EXPIRY, owned_by=None)
+TASK = TaskInbound(
+    "in_3", "task_1", Source("task", "task_1"), "look", purpose=Kind.TASK, owned_by="slack:u=U1", asked_by=SOURCE
+)
 VALUES: dict[str, Any] = {
     "asked": replace(INBOUND, terms=TERMS),
+    "expiry": EXPIRY,
     "inbound": INBOUND,
     "own": OWN,
     "take_notes": NOTES,
+    "task": TASK,
     "part": PART,
 }
 VERSIONS = {
     "asked": "shared.mail.ASKED_VERSION",
+    "expiry": "shared.mail.EXPIRY_VERSION",
     "inbound": "shared.mail.INBOUND_VERSION",
     "own": "shared.mail.OWN_VERSION",
     "take_notes": "shared.mail.TAKE_NOTES_VERSION",
+    "task": "shared.mail.TASK_VERSION",
     "part": "shared.part_record.PART_VERSION",
 }
 FILES = sorted(RELEASED.glob("*.json"))

@@ -55,6 +55,14 @@ class TakesTools(Protocol):
         """Offer these tools from now on. Called once, before the first turn."""
 
 
+@runtime_checkable
+class TakesAdmission(Protocol):
+    """Asks providers of models, and lets itself be told when it may."""
+
+    def take_admission(self, admission: Any) -> None:
+        """Ask this `ProviderAdmission` before each request from now on. Called once, before the first turn."""
+
+
 class Adapter:
     """An agent made of something else, whose capabilities it has."""
 
@@ -85,6 +93,12 @@ def takes_tools(agent: object) -> TakesTools | None:
     """The agent as one that wants tools of Keyturn's; None where it wants none."""
     offered = _offered_by(agent)
     return offered if isinstance(offered, TakesTools) and offered.own_tools else None
+
+
+def takes_admission(agent: object) -> TakesAdmission | None:
+    """The agent as one whose requests to providers can be limited; None where it makes none that we know of."""
+    offered = _offered_by(agent)
+    return offered if isinstance(offered, TakesAdmission) else None
 
 
 def _offered_by(agent: object) -> object:

@@ -24,11 +24,13 @@ from shared.embedded.child import die_with
 from shared.errors import AgentFault, Malformed
 from shared.own_modules import allow_working_directory
 from shared.session_key import MAIN
+from workers.agents.capabilities import takes_admission
 from workers.agents.contract import Agent
 from workers.agents.frames import END, HEADER_BYTES, LIMIT_BYTES, encode_failure, framed, too_long
 from workers.agents.heard import not_an_event
 from workers.agents.programs.descendants import adopt_orphans, kill_descendants
 from workers.agents.reading import CANCELLED_ITSELF
+from workers.agents.remote_line import WorkerLine
 from workers.agents.remote_steps import RemoteLog
 from workers.agents.resolve import resolve
 
@@ -110,7 +112,12 @@ def _end_with_the_worker(connection: socket.socket) -> None:
 
 async def _run_turn(agent: Agent, turn: Turn, connection: socket.socket) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=connection)
-    turn = replace(turn, steps=LoggedSteps(RemoteLog(reader, writer)))
+    line = WorkerLine(reader, writer)
+    turn = replace(turn, steps=LoggedSteps(RemoteLog(line)))
+    if (admitted := takes_admission(agent)) is not None:
+        from workers.agents.remote_admission import RemoteAdmission  # only here: it loads the settings
+
+        admitted.take_admission(RemoteAdmission(line))
     with contextlib.suppress(ConnectionError):
         try:
             async for event in agent.run(turn):

@@ -3,8 +3,8 @@
 | from | record |
 |---|---|
 | the worker, first | the turn (shared/agent/wire.py) |
-| the process | events as they happen (shared/agent/wire.py), and steps (workers/agents/remote_steps.py) |
-| the worker | an answer to each step |
+| the process | events as they happen (shared/agent/wire.py), and questions (workers/agents/remote_steps.py, remote_admission.py) |
+| the worker | an answer to each question |
 | the process, last | `{"end":{}}`: the agent has ended; or `{"failed":{"kind","text",…}}`: it raised |
 
 Whoever hangs up has ended. A process that hangs up before `end` or `failed` has died.
@@ -22,7 +22,7 @@ import orjson
 from shared.agent.events import Event
 from shared.agent.wire import decode_event
 from shared.codec import encode_json
-from shared.errors import AgentFault, Malformed, Outage, Permanent, RateLimited, Transient
+from shared.errors import AgentFault, HeldBack, Malformed, Outage, Permanent, RateLimited, Transient
 
 HEADER_BYTES = 4
 LIMIT_BYTES = 16 * 2**20  # of a frame that a process sends; turns are our own and may be longer
@@ -67,6 +67,7 @@ def encode_failure(error: Exception) -> bytes:
             about: dict[str, Any] = {"kind": "permanent", "text": text, "notice": error.notice}
         case Outage():
             kind = "rate_limited" if isinstance(error, RateLimited) else "outage"
+            kind = "held_back" if isinstance(error, HeldBack) else kind
             about = {"kind": kind, "text": text, "provider": error.provider, "status": error.status}
             about["retry_after_s"] = error.retry_after.total_seconds()
         case AgentFault():
@@ -84,6 +85,8 @@ def decode_failure(about: Mapping[str, Any]) -> Exception:
     match about.get("kind"):
         case "permanent":
             return Permanent(text, about.get("notice"))
+        case "held_back":
+            return HeldBack(_wait(about), provider=str(about.get("provider", "")))
         case "rate_limited":
             return RateLimited(_wait(about), provider=str(about.get("provider", "")), status=about.get("status"))
         case "outage":

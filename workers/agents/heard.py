@@ -8,7 +8,7 @@
 | `Delta` | kept as partial text until the next `Row`, in case the turn is cut short |
 | `Began`, `Ended` | the order is checked; if the turn is cut short, an open call becomes an interrupted one |
 | `Thought` | read, not kept |
-| `Took` | refused: no inbox gives mail to a running turn yet, so there is none that it could have taken |
+| `Took` | what was said becomes a user's row, and the mail ends with the turn; refused for mail that the inbox did not give |
 | `Ask` | kept for the commit; nothing but further ones may follow |
 """
 
@@ -19,10 +19,10 @@ from typing import Any, cast
 
 from shared.agent.events import Ask, Began, Call, Delta, Done, Ended, Notice, Row, Spent, Thought, Took
 from shared.agent.turn import Result
-from shared.context.marks import NAME, TOOL_CALL_ID, USAGE, answers, calls
+from shared.context.marks import NAME, TOOL_CALL_ID, USAGE, answers, calls, user_row
 from shared.context.tokens import estimate
 from shared.errors import AgentFault
-from shared.messages import Entry, Reply
+from shared.messages import Entry, Inbound, Reply
 
 PARTIAL = "partial"  # in a usage: its request has not ended
 ROLES = frozenset({"user", "assistant", "tool", "system"})
@@ -33,11 +33,27 @@ NOT_RUN = "(Not run: the user stopped this before.)"
 class Heard:
     """The events of one turn, folded. `take` raises AgentFault for an event that may not follow."""
 
-    __slots__ = ("_asks", "_begun", "_deltas", "_done", "_earlier", "_ended", "_notices", "_open", "_rows", "_spent")
+    __slots__ = (
+        "_asks",
+        "_begun",
+        "_deltas",
+        "_done",
+        "_earlier",
+        "_ended",
+        "_given",
+        "_merged",
+        "_notices",
+        "_open",
+        "_rows",
+        "_spent",
+    )
 
-    def __init__(self, earlier: Sequence[Entry] = ()) -> None:
+    def __init__(self, earlier: Sequence[Entry] = (), given: Callable[[str], Inbound | None] | None = None) -> None:
+        """`given` finds what the turn's inbox gave."""
         self._rows: list[Entry] = [*earlier]  # the rows of earlier attempts come first: see Turn.rows
-        self._earlier = len(earlier)
+        self._earlier = len(earlier)  # and those that the agent did not yield itself
+        self._given = given
+        self._merged: list[str] = []
         self._deltas: list[str] = []  # since the last row
         self._notices: list[Reply] = []
         self._spent: list[Mapping[str, Any]] = []
@@ -60,6 +76,7 @@ class Heard:
 
     def take_whole(self, result: Result) -> None:
         """Fold a result in, as if its rows, its usage and its end came one after another."""
+        self._take_in(result.took)
         for entry in result.entries:
             self._keep(entry)
         for usage in result.spent:
@@ -73,14 +90,15 @@ class Heard:
         """What came of a turn whose events have ended. AgentFault where the last one was neither `Done` nor `Ask`."""
         if self._asks:
             spent = self._spent if self._begun is None else [*self._spent, self._begun]
-            return Result((), tuple(self._notices), tuple(spent), tuple(self._asks))
+            return Result(tuple(self._rows), tuple(self._notices), tuple(spent), tuple(self._asks))
         if self._done is None:
             raise AgentFault("the agent ended without Done")
         replies = self._done.replies
         if len(self._rows) == self._earlier:
             self._rows += [Entry("assistant", reply.text) for reply in replies if reply.text]
         spent = self._spent if self._begun is None else [*self._spent, self._begun]
-        return Result(tuple(self._rows), (*self._notices, *replies) if self._notices else replies, tuple(spent))
+        said = (*self._notices, *replies) if self._notices else replies
+        return Result(tuple(self._rows), said, tuple(spent), took=tuple(self._merged))
 
     def cut_short(self) -> Result:
         """What is kept of a turn that the user stopped: finished rows, a result for every open call, partial text."""
@@ -91,7 +109,7 @@ class Heard:
             rows.append(Entry("assistant", partial, data={USAGE: used} if used else {}))
         elif used is not None:
             spent.append(used)
-        return Result(tuple(rows), (), tuple(spent))
+        return Result(tuple(rows), (), tuple(spent), took=tuple(self._merged))
 
     def _missing_results(self) -> list[Entry]:
         """Results for the calls of the last row that made any: a provider refuses a call without one."""
@@ -161,7 +179,16 @@ class Heard:
         self._ended[call.id] = event.text
 
     def _took(self, event: Took) -> None:
-        raise AgentFault("the agent yielded Took for mail that its inbox did not give")
+        self._take_in(event.inbound_ids)
+
+    def _take_in(self, ids: Sequence[str]) -> None:
+        for id in ids:
+            said = self._given(id) if self._given is not None and id not in self._merged else None
+            if said is None:
+                raise AgentFault("the agent yielded Took for mail that its inbox did not give")
+            self._merged.append(id)
+            self._rows.append(user_row(said))
+            self._earlier += 1
 
     def _ask(self, event: Ask) -> None:
         for name, found in (("id", event.id), ("text", event.text)):

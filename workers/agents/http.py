@@ -49,7 +49,7 @@ from shared.errors import (
     Transient,
     Unreachable,
 )
-from shared.http_client import HttpClient, HttpStream, open_http_client, retry_after
+from shared.http_client import HttpClient, HttpStream, hold_http_client, retry_after
 from workers.agents.contract import Agent, NeedsNoTask
 from workers.agents.named import NO_URL
 from workers.agents.spoken import SpokenEvents, SpokenText, answer_events, lines
@@ -151,7 +151,7 @@ class HttpAgent(NeedsNoTask):
         """The client of the running event loop. The generator that holds it is closed by the loop when that shuts down."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
-            self._loop, self._held = loop, _holding()
+            self._loop, self._held = loop, hold_http_client(connections=0, seconds=CONNECT_SECONDS * 2)
             self._client = await anext(self._held)
         return self._client
 
@@ -212,8 +212,3 @@ def refused(status: int, headers: Mapping[str, str], body: bytes, name: str) -> 
         said = orjson.loads(body)
     notice = said.get("notice") if isinstance(said, Mapping) else None
     return Permanent(f"the agent: HTTP {status}", notice[:NOTICE_CHARACTERS] if isinstance(notice, str) else None)
-
-
-async def _holding() -> AsyncGenerator[HttpClient, None]:
-    async with open_http_client(connections=0, seconds=CONNECT_SECONDS * 2) as client:
-        yield client

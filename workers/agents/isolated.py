@@ -2,7 +2,8 @@
 
 The fork server (workers/agents/fork_server.py) has the agent loaded and forks for each connection that it is handed. A
 connection is a turn: the turn goes in, and its events come out as they happen (workers/agents/frames.py). Its steps are
-written down here, in the worker (workers/agents/remote_steps.py). A connection that ends too early means that the process
+written down here, in the worker (workers/agents/remote_steps.py), and its requests to providers are counted here
+(workers/agents/remote_admission.py). A connection that ends too early means that the process
 died.
 """
 
@@ -24,6 +25,8 @@ from shared.own_modules import command_of
 from shared.session_key import MAIN
 from workers.agents.contract import Agent, NeedsNoTask, StartsFirst
 from workers.agents.frames import decode_failure, event_in, framed, read_frame
+from workers.agents.model.admission import ProviderAdmission
+from workers.agents.remote_admission import AdmittedProcess
 from workers.agents.remote_steps import answered
 
 AT_ONCE = 32
@@ -40,15 +43,22 @@ class Isolated(StartsFirst, NeedsNoTask):
         self._starting = asyncio.Lock()
         self._fork_server: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None  # to the fork server, which ends when this one does
+        self._admission: ProviderAdmission | None = None
+
+    def take_admission(self, admission: ProviderAdmission) -> None:
+        """Let requests of isolated turns be counted with all others."""
+        self._admission = admission
 
     @asynccontextmanager
     async def started(self) -> AsyncIterator[Agent]:
         """An agent for one turn, whose process is there. The process ends with the block, whatever it does then."""
         async with self._slots:
             reader, writer = await self._connect()
+            requests = AdmittedProcess(self._admission)
             try:
-                yield IsolatedAgent(reader, writer)
+                yield IsolatedAgent(reader, writer, requests)
             finally:
+                requests.close()
                 writer.transport.abort()  # at once: the rest of a turn that nobody reads would keep the connection
 
     def close(self) -> None:
@@ -87,9 +97,12 @@ class Isolated(StartsFirst, NeedsNoTask):
 class IsolatedAgent:
     """The agent in one process, for one turn."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, requests: AdmittedProcess | None = None
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self._requests = requests or AdmittedProcess(None)
 
     async def run(self, turn: Turn) -> AsyncIterator[Event]:
         """The events as they happen in the process. The process waits while nobody asks for the next one.
@@ -107,6 +120,10 @@ class IsolatedAgent:
                     raise decode_failure(about)
                 case {"step": dict(asked)}:
                     self._writer.write(framed(await answered(asked, turn.steps)))
+                    continue
+                case {"admission": dict(asked)}:
+                    if (answer := await self._requests.answered(asked)) is not None:
+                        self._writer.write(framed(answer))
                     continue
             yield event_in(record)
         raise Crashed("the process that ran this turn died")

@@ -8,9 +8,11 @@ What a provider's errors become, and so what happens to the message:
 | 5xx, no connection, a cut connection | Outage | waits, without spending an attempt |
 | nothing for LLM__TIMEOUT_SECONDS, an empty answer, a stream that ends in the middle, no JSON | Transient | is tried again |
 | too long for the context | half the window and short results of tools, once; then TooLong | is set aside, the chat is told why |
-| bad key, no such model, quota used up, request or content refused | Refused | is set aside |
+| quota or credit used up | QuotaUsedUp | is set aside, the chat is told why |
+| bad key, no such model, request or content refused | Refused | is set aside |
 
-An error inside a stream counts as the status or code that it names.
+An error inside a stream counts as the status or code that it names. What a 429 or 529 means for all other requests, and what
+LLM__LIMITS allows: workers/agents/model/admission.py.
 
 An assistant row's `usage` holds `model`, `requests`, `input`, `output`, `cache_read`, `cache_write` and `total` tokens of the
 request, `prompt` (its input tokens), and `cost_usd` with `cost` = estimated, or only `cost` = unknown. `estimated`: nobody
@@ -33,6 +35,8 @@ from shared.messages import Entry
 from shared.settings import LlmSettings
 from workers.agents.capabilities import Answer
 from workers.agents.contract import NeedsNoTask
+from workers.agents.model.admission import ProviderAdmission
+from workers.agents.model.admitted import AdmittedModel
 from workers.agents.model.attachments import Attachments, attached, has_files
 from workers.agents.model.contract import Model, ModelRefused, Prompt, Response
 from workers.agents.model.conversation import ModelConversation
@@ -65,10 +69,10 @@ class LlmAgent(NeedsNoTask):
     def __init__(self, config: LlmSettings, model: PydanticModel | None = None, *, zone: tzinfo = UTC) -> None:
         self._config = config
         self._times_in = zone if config.timestamps else None
-        self._model = _direct(model, config) if model is not None else open_model(config)
-        self._models = {name: open_model(config.model_copy(update={"model": name})) for name in config.models}
+        self._model = _opened(config, _direct(model, config) if model is not None else None)
+        self._models = {name: _opened(config.model_copy(update={"model": name})) for name in config.models}
         aside = config.aside_model
-        self._aside = open_model(config.model_copy(update={"model": aside})) if aside else None
+        self._aside = _opened(config.model_copy(update={"model": aside})) if aside else None
         self.own_tools = config.own_tools
         self._user_tools = [*load_tools(config.tools), *([ask_user] if config.ask_user else [])]
         self._offered: Sequence[Tool] = self._user_tools  # and those of Keyturn's own
@@ -86,6 +90,11 @@ class LlmAgent(NeedsNoTask):
         names = {tool.name for tool in self._user_tools}
         self._offered = [*self._user_tools, *(tool for tool in tools if tool.name not in names)]
         self._tools = self._toolbox(self._offered)
+
+    def take_admission(self, admission: ProviderAdmission) -> None:
+        """Ask before each request, of every model, from now on."""
+        for model in (self._model, *self._models.values(), *([self._aside] if self._aside is not None else ())):
+            model.admission = admission
 
     def _toolbox(self, tools: Sequence[Tool]) -> Toolbox:
         config = self._config
@@ -154,6 +163,10 @@ def _open_servers(config: LlmSettings) -> SupervisedServers:
     except ImportError as error:
         raise ConfigurationError(f"LLM__MCP needs the package mcp: install keyturn[mcp] ({error})") from None
     return SupervisedServers(config.mcp)
+
+
+def _opened(config: LlmSettings, model: Model | None = None) -> AdmittedModel:
+    return AdmittedModel(model if model is not None else open_model(config), config)
 
 
 def _direct(model: PydanticModel, config: LlmSettings) -> DirectModel:

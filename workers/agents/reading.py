@@ -34,12 +34,15 @@ class Reading:
         self._agent = agent
         self._turn = turn
         self._seen = seen
-        self._heard = Heard(turn.rows)
+        self._heard = Heard(turn.rows, turn.inbox.given)
         self._is_stopped = False
         self._task: asyncio.Task[None] | None = None  # the task that reads
 
     def stop(self) -> None:
-        """The user wants this to end. An agent that has its answer ready all the same keeps it."""
+        """The user wants this to end. An agent that has its answer ready all the same keeps it. Safe to repeat: a second
+        cancellation would count as the worker's end."""
+        if self._is_stopped:
+            return
         self._is_stopped = True
         if self._task is not None:
             self._task.cancel()
@@ -47,6 +50,8 @@ class Reading:
     async def result(self) -> Result:
         """Read to the end. Raises what the agent raises, TimeoutError at `Turn.deadline`, AgentFault where it breaks its
         contract, and Stopped with what is kept. However this ends, the agent has ended too."""
+        if self._is_stopped:
+            raise Stopped(self._heard.cut_short())
         try:
             if isinstance(self._agent, NeedsNoTask):
                 await self._read_here()
@@ -59,6 +64,10 @@ class Reading:
             if self._is_stopped:  # whatever the agent did when it was cancelled: the user wanted it to end
                 raise Stopped(self._heard.cut_short()) from error
             raise
+
+    def so_far(self) -> Result:
+        """What the agent has said and used, where it did not end as it should."""
+        return self._heard.cut_short()
 
     async def _read_here(self) -> None:
         task = self._task = asyncio.current_task()

@@ -13,9 +13,7 @@ Where the worker may not write any more, it ends the process. A process that die
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
-from itertools import count
 from typing import Any
 
 from shared.agent.events import Call
@@ -23,7 +21,9 @@ from shared.agent.steps import BegunStep, Effect, How, LoggedSteps, StepLog, Ste
 from shared.codec import encode_json, from_fields
 from shared.errors import AgentFault
 from shared.messages import Entry
-from workers.agents.frames import LIMIT_BYTES, framed, read_frame, too_long
+from workers.agents.remote_line import WorkerLine
+
+SUBJECT = "step"
 
 
 async def answered(asked: Mapping[str, Any], steps: Steps) -> bytes:
@@ -53,44 +53,20 @@ async def _written(asked: Mapping[str, Any], log: StepLog) -> dict[str, Any]:
 class RemoteLog:
     """The log of the worker, as an isolated process writes to it."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._ids = count(1)
-        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._listening: asyncio.Task[None] | None = None
+    def __init__(self, line: WorkerLine) -> None:
+        self._line = line
 
     async def response(self, row: Entry) -> None:
-        await self._ask({"response": row})
+        await self._line.ask(SUBJECT, {"response": row})
 
     async def begin(self, call: Call, effect: Effect) -> BegunStep | Stepped:
-        answer = await self._ask({"begin": {"call": call, "effect": effect.value}})
+        answer = await self._line.ask(SUBJECT, {"begin": {"call": call, "effect": effect.value}})
         if "stepped" in answer:
             return _stepped(answer["stepped"])
         return from_fields(BegunStep, answer["run"])
 
     async def end(self, begun: BegunStep, stepped: Stepped) -> None:
-        await self._ask({"end": {"begun": begun, "stepped": stepped}})
-
-    async def _ask(self, what: dict[str, Any]) -> dict[str, Any]:
-        id = next(self._ids)
-        record = encode_json({"step": {"id": id, **what}})
-        if len(record) > LIMIT_BYTES:
-            raise too_long(len(record))
-        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._waiting[id] = answer
-        if self._listening is None:
-            self._listening = asyncio.create_task(self._listen())
-        self._writer.write(framed(record))
-        await self._writer.drain()
-        return await answer
-
-    async def _listen(self) -> None:
-        """Hand answers to those who wait for them. The process ends when the worker hangs up."""
-        while (answer := await read_frame(self._reader)) is not None:
-            waiting = self._waiting.pop(answer["id"])
-            if not waiting.done():
-                waiting.set_result(answer)
+        await self._line.ask(SUBJECT, {"end": {"begun": begun, "stepped": stepped}})
 
 
 def _stepped(fields: dict[str, Any]) -> Stepped:

@@ -70,6 +70,13 @@ class GivenAnswer:
     which: str  # its number among the open ones; empty: the only one
 
 
+@value
+class Instead:
+    """Run an ordinary turn on these words."""
+
+    text: str
+
+
 ARGUMENTS_LIMIT = 256  # characters: what a person types, and what every statement of a database can look for
 MANY = 10**9
 
@@ -89,7 +96,7 @@ class Command:
 
     name: str
     help: str
-    run: Callable[[CommandCall], Awaitable[CommandAnswer | Again | GivenAnswer]]
+    run: Callable[[CommandCall], Awaitable[CommandAnswer | Again | GivenAnswer | Instead]]
     aliases: tuple[str, ...] = ()
     args: str = ""  # as help shows them; empty: it takes none
     admin: bool = False  # for admins only: it changes something for others than who gives it
@@ -112,7 +119,7 @@ def known_to(call: CommandCall) -> dict[str, Command]:
     return {n: c for n, c in everything.items() if may_give(settings, source, c.name, c.admin)}
 
 
-async def run(call: CommandCall) -> CommandAnswer | Again | GivenAnswer:
+async def run(call: CommandCall) -> CommandAnswer | Again | GivenAnswer | Instead:
     """Do what was asked. An unknown command is answered, not given to the agent: it was not meant for it."""
     known = known_to(call)
     command = known.get(call.name)
@@ -134,6 +141,7 @@ async def run(call: CommandCall) -> CommandAnswer | Again | GivenAnswer:
 from workers.commands import (  # noqa: E402, F401 (they register themselves)
     about,
     approval,
+    background,
     compress,
     control,
     goal,
@@ -143,6 +151,7 @@ from workers.commands import (  # noqa: E402, F401 (they register themselves)
     model,
     pairing,
     places,
+    queue,
     resume,
     search,
     usage,

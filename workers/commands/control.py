@@ -1,4 +1,5 @@
-"""Commands that do not wait behind a running turn: /stop and /status. They come by the control lane, from any process."""
+"""Commands that do not wait behind a running turn: /stop and /status; /queue is in queue.py. They come by the control lane,
+from any process."""
 
 from __future__ import annotations
 
@@ -9,16 +10,19 @@ from shared.lane.stopping import stop as stop_key
 from shared.mail import decode_mail
 from shared.messages import Inbound
 from shared.reading.keys import KeyPhase, state_of_key
+from shared.tasks.starting import stop_tasks
 from workers.commands import Command, CommandAnswer, CommandCall, register
 
 
 async def stop(call: CommandCall) -> CommandAnswer:
-    """End the running turn and drop what waited when this was said; what is said afterwards is answered.
+    """End the running turn and its background tasks, and drop what waited when this was said; what is said afterwards is
+    answered.
 
     Where several keys are on one session, all of them are stopped: it is one conversation.
     """
     at_ms, running, count, unread = call.inbound.received_at, False, 0, 0
-    for key in (call.session_key, *joined(call.session.facts, call.session_key)):
+    keys = (call.session_key, *joined(call.session.facts, call.session_key))
+    for key in keys:
         stopped = await stop_key(call.pipe.turns, key, at_ms, call.pipe.settings.mailbox_limit)
         if stopped is None:
             continue
@@ -26,10 +30,14 @@ async def stop(call: CommandCall) -> CommandAnswer:
         unread += meant.count(None)
         if any(meant):
             running, count = running or stopped.running, count + meant.count(True)
-    return CommandAnswer(_stopped(running, count) + _left_to_newer(unread))
+    tasks = await stop_tasks(call.pipe, keys, at_ms)
+    return CommandAnswer(_stopped(running, count, tasks) + _left_to_newer(unread))
 
 
-def _stopped(running: bool, count: int) -> str:
+def _stopped(running: bool, count: int, tasks: int) -> str:
+    if tasks:
+        behind = "1 background task" if tasks == 1 else f"{tasks} background tasks"
+        return f"{_stopped(running, count, 0)} I stopped {behind}." if count else f"Stopped: {behind}."
     if not count:
         return "Nothing is running."
     messages = "1 message" if count == 1 else f"{count} messages"

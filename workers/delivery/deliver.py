@@ -3,6 +3,8 @@
 `sending` is on disk before the call and the receipt after it. A crash between leaves a row in `sending`: whoever finds it a
 lease time later knows that it may have arrived, flags it, and sends it again where the platform recognises the key or the
 policy says so. Until then its worker may be alive, whatever Redis says, and the destination waits.
+Before a part is taken, its chat and its bot must have a send left in their budgets (shared/sending). If not, the destination is
+given back until then, and no worker waits with it. A platform that asks us to wait is left alone by all workers.
 A database that is away is no crash: the worker waits for it with the receipt in its hands.
 """
 
@@ -12,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from time import monotonic
 from typing import TypeVar
 
 from shared import log, metrics
@@ -31,9 +34,11 @@ from workers.delivery.sender import Edits, Sender
 from workers.newer import delay_for_newer
 
 AT_ONCE = 50  # parts that are acknowledged together
+LOOK_SECONDS = 1.0  # parts are sent for so long; then acknowledging looks whether a pause holds the destination
 RETRY_SECONDS = 0.5  # between tries while the database is away
 REFUSED_WAIT = timedelta(minutes=1)  # while a platform refuses our credentials: somebody has to change them
 BACKOFF_SPREAD = 0.2
+CLOSED = "chat closed"  # why a part was not sent that nobody in the chat asked for
 Answer = TypeVar("Answer")
 
 
@@ -53,8 +58,26 @@ class Outgoing:
         self.lease = lease
         self.senders = courier.senders
         self.settings = courier.pipe.settings
+        self._budgets = courier.pipe.budgets
+        self._budgeted = self._budgets.budgeted(lease.key)
         self._outbox = courier.pipe.store.outbox
         self._drafts = courier.pipe.store.drafts
+        self._closed_chats = courier.pipe.store.closed_chats
+
+    async def wait_for_budget(self) -> timedelta | None:
+        """Take one send from the budgets. A duration says: there is none before."""
+        if self._budgeted is None or not (wait := await self._budgets.take(self._budgeted)):
+            return None
+        metrics.SEND_WAITS.labels(self._budgeted.platform, "budget").inc()
+        return wait
+
+    async def asked_to_wait(self, part: Part, error: RateLimited) -> None:
+        """The platform asked us to wait: the attempt does not count, and no worker sends there before."""
+        metrics.SEND_WAITS.labels(part.to.platform, "platform").inc()
+        await self.failed(part, str(error), asked_to_wait=True)
+        if self._budgeted is not None:
+            reach("deliver.before_hold")  # after a crash here the platform says it again
+            await self._budgets.hold(self._budgeted, error.retry_after, whole_bot=error.whole_bot)
 
     async def next(self) -> Part | None:
         """The part that is next, as one that is being sent from now on, or that somebody else was sending."""
@@ -74,6 +97,10 @@ class Outgoing:
         draft = await self._kept(lambda: self._drafts.find(part.draft or ""))
         return replace(part, edits=draft.receipt) if draft is not None and draft.receipt else part
 
+    async def is_wanted(self, part: Part) -> bool:
+        """False: a draft whose answer is finished."""
+        return await self._kept(lambda: self._drafts.is_wanted(part))
+
     async def sending(self, part: Part) -> bool:
         return await self._kept(lambda: self._outbox.sending(part, self.lease.token))
 
@@ -87,10 +114,20 @@ class Outgoing:
         metrics.AMBIGUOUS_SEND.labels(part.to.platform).inc()
         await self._kept(lambda: self._outbox.ambiguous(part))
 
-    async def bury(self, part: Part, reason: str, detail: str) -> None:
-        await self._kept(lambda: self._outbox.bury(part, reason, detail))
+    async def bury(self, part: Part, reason: str, detail: str, *, closes_chat: bool = False) -> None:
+        closed = self.lease.key if closes_chat else None
+        await self._kept(lambda: self._outbox.bury(part, reason, detail, closed=closed))
         metrics.DEAD_LETTER.labels(f"reply {reason}").inc()
         log.get().error("reply buried", part=part.idempotency_key, reason=reason, detail=detail)
+
+    async def refused(self, part: Part, error: Undeliverable) -> None:
+        """Give the part up. A chat that takes nothing any more is remembered; a thread that is gone says nothing of its chat."""
+        await self.bury(part, "refused", str(error), closes_chat=error.closes_chat and part.to.thread is None)
+
+    async def opened(self) -> None:
+        """A chat that was closed took a part: it is open again."""
+        if await self._kept(lambda: self._closed_chats.open(self.lease.key)):
+            log.get().info("a closed chat takes messages again", destination=self.lease.key)
 
     async def _kept(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         while True:
@@ -111,23 +148,37 @@ async def deliver_parts(lease: Lease, courier: Courier) -> None:
             lease.lose()
             return
         done = [waiting.seq for waiting in lease.mail]
-        last = max(done)
-        while (part := await _next(outgoing)) is not None:
+        last, sent, began = max(done), list[int](), monotonic()
+        while (part := await outgoing.wait_for_budget() or await _next(outgoing)) is not None:
             if isinstance(part, timedelta):
-                await lease.release(delay=part, spent=False)
+                await _give_back(lease, sent, part)
                 return
-            wait = await (_resume(part, outgoing) if part.sending else _send(part, outgoing))
+            with stage("delivery", part.to.platform, part.trace):
+                wait = await (_resume(part, outgoing) if part.sending else _send(part, outgoing))
             if wait is not None:
-                await lease.release(delay=wait, spent=False)
+                await _give_back(lease, sent, wait)
                 return
             if lease.lost:
                 return
             done.append(part.id)
+            sent.append(part.id)
             if part.id >= last:
+                break
+            if monotonic() - began > LOOK_SECONDS:
+                done = sent
                 break
         rounds += 1
         over = rounds >= courier.pipe.settings.turns_per_lease
         await lease.acknowledge(done, limit=AT_ONCE, hand_over=over)
+
+
+async def _give_back(lease: Lease, sent: list[int], delay: timedelta) -> None:
+    """Give the destination back until later. What was sent leaves the mailbox first: mail without a part would take a send from
+    the budget for nothing."""
+    if sent:
+        await lease.acknowledge(sent, limit=AT_ONCE)
+    if not lease.ended:
+        await lease.release(delay=delay, spent=False)
 
 
 async def _next(outgoing: Outgoing) -> Part | timedelta | None:
@@ -165,18 +216,24 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
     if sender is None:
         await outgoing.bury(part, "no sender", f"no sender for {platform} is configured")
         return None
+    if not await outgoing.is_wanted(part):
+        await outgoing.sent(part, Receipt())
+        return None
+    if part.closed is not None and not part.is_answer:
+        await outgoing.bury(part, CLOSED, part.closed)
+        return None
     try:
-        with stage("send"):
+        with stage("send", platform):
             receipt = await _attempt(sender, await outgoing.in_place(part))
     except Undeliverable as error:
-        await outgoing.bury(part, "refused", str(error))
+        await outgoing.refused(part, error)
         return None
     except Denied as error:
         log.get().error("the platform refuses our credentials: replies wait", platform=platform, reason=str(error))
         await outgoing.failed(part, str(error), asked_to_wait=True)
         return REFUSED_WAIT
     except RateLimited as error:
-        await outgoing.failed(part, str(error), asked_to_wait=True)
+        await outgoing.asked_to_wait(part, error)
         return max(
             error.retry_after, backoff(settings, part.counted + 1, spread=BACKOFF_SPREAD)
         )  # a platform may say "wait 0 s" for ever
@@ -195,6 +252,8 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
     reach("deliver.before_sent")
     await outgoing.sent(part, receipt)
     reach("deliver.after_sent")
+    if part.closed is not None:
+        await outgoing.opened()
     metrics.DELIVERED.labels(platform).inc()
     log.get().info("delivered", part=part.idempotency_key, attempts=part.attempts + 1)
     return None

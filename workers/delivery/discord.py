@@ -21,12 +21,14 @@ from shared.pipeline import Pipeline
 from shared.platforms.discord import FACTS, DiscordSettings, InteractionAnswer
 from shared.platforms.discord_api import DiscordApi, DiscordRefused, open_discord_api
 from shared.platforms.discord_limits import Route
+from workers.delivery.missing import missing
 from workers.media.incoming import FetchLimits, IncomingFile, answered
 from workers.media.outgoing import Uploads
 
 TYPING_SECONDS = 1.5  # a hint is worth no longer wait
 NO_LINK_PREVIEW = 4  # a message flag
 _MENTIONS_NOBODY = {"parse": [], "replied_user": False}
+_NOT_EDITABLE = 30046  # changed too often
 _ARCHIVED = 50083
 _CANNOT_POINT = (50035, 160002)  # something in the form; no permission to read what a reply points at
 _NOT_THERE = (10003, 50001, 50013)  # the bot is not in the channel, or may not write there
@@ -66,8 +68,9 @@ class DiscordSender:
         """Change a message. One that is gone is sent anew."""
         try:
             return await self._change(part)
-        except DiscordRefused:
-            return await self.send(part)
+        except DiscordRefused as refusal:
+            rest = missing(part) if refusal.code == _NOT_EDITABLE else part
+            return await self.send(rest) if rest is not None else Receipt(part.edits or "")
 
     async def rewrite(self, part: Part) -> None:
         await self._change(part)

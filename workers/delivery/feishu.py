@@ -20,6 +20,7 @@ from shared.pipeline import Pipeline
 from shared.platforms.feishu import FACTS, FILE_SCHEME, NAME, FeishuSettings
 from shared.platforms.feishu_api import FeishuRefused, OpenApi, open_api
 from workers.delivery.feishu_content import link, plain, rich, uploaded
+from workers.delivery.missing import missing
 from workers.media.incoming import CannotFetch, FetchLimits, IncomingFile, answered
 from workers.media.outgoing import Uploads
 
@@ -29,6 +30,7 @@ THREADS_KEPT = 1000
 PICTURE_BYTES = 10_000_000
 _PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp", "image/bmp", "image/tiff")
 LOOKED_AT = 5  # messages of a thread: the first may be gone
+_NOT_EDITABLE = frozenset({230072, 230075})  # changed too often; too long ago
 _BAD_FORM = frozenset({230001, 230099})
 _WHEREVER = frozenset(  # refused for good, however the chat is spoken to
     {230002, 230006, 230013, 230017, 230018, 230019, 230022, 230025, 230027, 230045, 230050, 232009}
@@ -67,11 +69,13 @@ class FeishuSender:
         return await self._say("POST", path, {"receive_id": part.to.chat, **uuid}, forms)
 
     async def edit(self, part: Part) -> Receipt:
-        """Change a message. One that cannot be changed any more is sent anew."""
+        """Change a message. One that is gone is sent anew."""
         try:
             return await self._change(part)
-        except Undeliverable:
-            return await self.send(part)
+        except Undeliverable as refusal:
+            is_there = isinstance(refusal, FeishuRefused) and refusal.code in _NOT_EDITABLE
+            rest = missing(part) if is_there else part
+            return await self.send(rest) if rest is not None else Receipt(part.edits or "")
 
     async def rewrite(self, part: Part) -> None:
         await self._change(part)

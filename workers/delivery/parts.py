@@ -41,7 +41,7 @@ def _parts(reply: Reply, limit: Limit) -> Iterator[Reply]:
     """
     if reply.text.strip():
         first, *others = split(reply.text, limit)
-        yield Reply(first, to=reply.to, edits=reply.edits, draft=reply.draft)
+        yield Reply(first, to=reply.to, edits=reply.edits, draft=reply.draft, shown=reply.shown)
         yield from (Reply(piece, to=reply.to) for piece in others)
     for media in reply.media:
         yield Reply("", (media,), to=reply.to)

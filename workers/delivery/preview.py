@@ -3,7 +3,7 @@
 Where the platform has a preview of its own, that is shown, and the finished answer is sent as always. Elsewhere a draft
 (shared/store/drafts.py) goes through the outbox once there is something to read; it is changed as the answer grows, and the
 finished answer takes its place by one more change. What is shown meanwhile is never needed: whatever goes wrong ends the
-preview and nothing else.
+preview and nothing else. Changes count in the budgets of chat and bot (shared/sending) and give way to replies there.
 
 A worker that dies leaves a draft that the next attempt goes on with. A worker that stands still between looking at its lease
 and sending a change could change a finished answer back to a part of it: nothing on a platform's side would prevent that.
@@ -12,7 +12,7 @@ and sending a change could change a finished answer back to a part of it: nothin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 
@@ -22,10 +22,12 @@ from shared.background import survived
 from shared.errors import PipelineError, RateLimited, Transient
 from shared.failpoints import reach
 from shared.lane import Lease
+from shared.lane_key import Destination
 from shared.messages import Mail, Part
 from shared.pipeline import Pipeline
 from shared.platforms import PLATFORMS
 from shared.platforms.facts import Limit, PreviewLimits
+from shared.sending.budgets import SendBudgets
 from shared.store.drafts import draft_id
 from workers.delivery.publish import Publisher
 from workers.delivery.sender import Rewrites, Sender, ShowsDrafts
@@ -53,7 +55,8 @@ class Previews:
         if sender is None or facts is None or facts.preview is None or facts.text_limit is None:
             return None
         if isinstance(sender, ShowsDrafts) and source.chat_type == "dm":
-            return Preview(OwnPreview(sender, mail), lease, PreviewLimits(sender.draft_seconds), facts.text_limit)
+            own = OwnPreview(sender, mail, self._pipe.budgets)
+            return Preview(own, lease, PreviewLimits(sender.draft_seconds), facts.text_limit)
         if not isinstance(sender, Rewrites) or not mail.journaled:
             return None
         shown = DraftMessage(self._pipe, self._publisher, sender, mail, lease.key)
@@ -65,14 +68,14 @@ class OwnPreview:
 
     has_draft = False
 
-    def __init__(self, sender: ShowsDrafts, mail: Mail) -> None:
+    def __init__(self, sender: ShowsDrafts, mail: Mail, budgets: SendBudgets) -> None:
         self._sender = sender
         self._mail = mail
+        self._budgeted = _Budgeted(budgets, mail)
 
-    async def show(self, text: str) -> bool:
-        """Show this much of the answer."""
-        await self._sender.draft(self._mail.inbound, text)
-        return True
+    async def show(self, text: str) -> timedelta | None:
+        """Show this much of the answer. A duration says: not now, and not before that."""
+        return await self._budgeted.change(lambda: self._sender.draft(self._mail.inbound, text))
 
 
 class DraftMessage:
@@ -86,9 +89,11 @@ class DraftMessage:
         self._mail = mail
         self._key = session_key
         self._receipt = ""
+        self._budgeted = _Budgeted(pipe.budgets, mail)
 
-    async def show(self, text: str) -> bool:
-        """Show this much of the answer. False: not yet, because the draft is on its way, or an earlier attempt's is there."""
+    async def show(self, text: str) -> timedelta | None:
+        """Show this much of the answer. A duration says: not now, and not before that: the draft is on its way, or an earlier
+        attempt's is there, or the budget is needed for replies."""
         if not self.has_draft:
             return await self._open(text)
         if not self._receipt:
@@ -96,12 +101,11 @@ class DraftMessage:
             if draft is None or (draft.is_over and not draft.receipt):
                 raise PreviewEnded
             if not draft.receipt:
-                return False
+                return timedelta(0)
             self._receipt = draft.receipt
-        await self._sender.rewrite(self._part(text))
-        return True
+        return await self._budgeted.change(lambda: self._sender.rewrite(self._part(text)))
 
-    async def _open(self, text: str) -> bool:
+    async def _open(self, text: str) -> timedelta | None:
         reach("preview.before_open")
         self.has_draft = True  # also if the database's answer is lost: naming a draft that is not there costs nothing
         opened = await self._drafts.open(self._mail, text, self._key)
@@ -109,7 +113,7 @@ class DraftMessage:
         if opened is not None:
             for put in self._publisher.publish(opened.destination, (opened.part_id,)):
                 await put
-        return opened is not None
+        return None if opened is not None else timedelta(0)
 
     def _part(self, text: str) -> Part:
         inbound = self._mail.inbound
@@ -128,6 +132,26 @@ class DraftMessage:
         )
 
 
+class _Budgeted:
+    """The budget that the changes of one answer count in."""
+
+    def __init__(self, budgets: SendBudgets, mail: Mail) -> None:
+        self._budgets = budgets
+        self._to = Destination(*mail.inbound.source.address.place)
+
+    async def change(self, make: Callable[[], Awaitable[None]]) -> timedelta | None:
+        """Make a change, if the budget has one to give; otherwise say how long to wait. Raises what the platform answers; if
+        that asks us to wait, all workers do."""
+        if wait := await self._budgets.take_edit(self._to):
+            return wait
+        try:
+            await make()
+        except RateLimited as error:
+            await self._budgets.hold(self._to, error.retry_after, whole_bot=error.whole_bot)
+            raise
+        return None
+
+
 class PreviewEnded(Exception):
     """Nothing more can be shown of this answer before it is finished."""
 
@@ -143,6 +167,7 @@ class Preview:
         self._limits = limits
         self._text_limit = text_limit
         self._text = ""
+        self._shown_text = ""
         self._task: asyncio.Task[None] | None = None
         self._ends = asyncio.Event()
 
@@ -150,6 +175,11 @@ class Preview:
     def has_draft(self) -> bool:
         """Whether the answer has a draft that it must take the place of."""
         return self._shown.has_draft
+
+    @property
+    def shown(self) -> str:
+        """The beginning of the answer that the draft is known to show; empty where nobody knows."""
+        return self._shown_text if self.has_draft else ""
 
     def heard(self, event: Event) -> None:
         """Take in what the agent says. Text before a tool call gives way to the text after it."""
@@ -182,15 +212,18 @@ class Preview:
 
     async def _show(self) -> None:
         before, strikes, pause = "", 0, self._limits.seconds
-        for _ in range(self._limits.changes):
+        changes = 0
+        while changes < self._limits.changes:
             while (text := self._now()) == before or len(text) < LEAST:
                 await self._wait(pause)
             try:
-                if await self._shown.show(text):
-                    before, strikes = text, 0
-                pause = self._limits.seconds
+                wait = await self._shown.show(text)
+                if wait is None:
+                    before, strikes, changes = text, 0, changes + 1
+                    self._shown_text = text.removesuffix(GOES_ON)
+                pause = max(self._limits.seconds, wait.total_seconds() if wait is not None else 0.0)
             except Transient as error:
-                strikes += 1
+                strikes, changes = strikes + 1, changes + 1
                 asked = error.retry_after if isinstance(error, RateLimited) else timedelta(0)
                 if strikes >= STRIKES or asked > LONGEST_WAIT:
                     raise

@@ -75,7 +75,8 @@ class ScheduleSender:
             "to": ", ".join(map(str, schedule.targets)),
         }
         try:
-            await save_output(self._pipe.settings.data_dir, schedule.id, slot + part.part - 1, header, part.text)
+            key = part.idempotency_key
+            await save_output(self._pipe.settings.data_dir, schedule.id, slot, key, header, part.text)
         except OSError as error:
             log.get().error("output of a schedule not saved", schedule=schedule.id, error=str(error))
             return False

@@ -31,7 +31,8 @@ class Edits(Protocol):
     async def edit(self, part: Part) -> Receipt:
         """Change the message `part.edits` to this part, once, and return its receipt. Raises as `send` does.
 
-        The same change again is no error. A message that cannot be changed any more is sent anew: no text is lost.
+        The same change again is no error. A message that is gone is sent anew. Of one that is still there and cannot be changed
+        any more, what it does not show is sent (`missing`). No text is lost.
         """
 
 

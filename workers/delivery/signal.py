@@ -27,8 +27,9 @@ from workers.media.outgoing import Uploads
 
 TYPING_SECONDS = 1.5  # a hint is worth no longer wait
 _PASSING = frozenset({"NETWORK_FAILURE", "INVALID_PRE_KEY_FAILURE"})
+_UNREGISTERED = "UNREGISTERED_FAILURE"
 _REASONS = {
-    "UNREGISTERED_FAILURE": "not on Signal any more",
+    _UNREGISTERED: "not on Signal any more",
     "IDENTITY_FAILURE": "the person's identity key changed: trust it in signal-cli",
 }
 
@@ -123,7 +124,8 @@ class SignalSender:
             raise self._daemon.wait(limited, part.waits)
         if kinds & _PASSING:
             raise Transient(", ".join(sorted(kinds))[:200])
-        raise Undeliverable("; ".join(_REASONS.get(kind, kind[:40]) for kind in sorted(kinds))[:200])
+        what = "; ".join(_REASONS.get(kind, kind[:40]) for kind in sorted(kinds))[:200]
+        raise Undeliverable(what, closes_chat=kinds == {_UNREGISTERED})
 
 
 @asynccontextmanager

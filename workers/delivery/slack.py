@@ -17,12 +17,14 @@ from shared.multipart import Upload
 from shared.pipeline import Pipeline
 from shared.platforms.slack import FACTS, FILE_SCHEME, NAME, TIMESTAMP, SlackSettings
 from shared.platforms.slack_api import SlackRefused, WebApi, open_web_api
+from workers.delivery.missing import missing
 from workers.delivery.slack_mrkdwn import escape, link, render
 from workers.media.incoming import CannotFetch, FetchLimits, IncomingFile, answered
 from workers.media.outgoing import Uploads
 
 LOOKED_AT, PAGES = 200, 5  # messages in a page, and pages, among which an earlier attempt is looked for
 _MARK = "keyturn_part"  # the kind of metadata that our messages carry
+_NOT_EDITABLE = ("cant_update_message", "edit_window_closed")
 _BAD_FORM = ("invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "invalid_arguments")
 
 
@@ -74,11 +76,13 @@ class SlackSender:
             yield file
 
     async def edit(self, part: Part) -> Receipt:
-        """Change a message. One that cannot be changed any more is sent anew."""
+        """Change a message. One that is gone is sent anew."""
         try:
             return await self._change(part)
-        except Undeliverable:
-            return await self.send(part)
+        except Undeliverable as refusal:
+            is_there = isinstance(refusal, SlackRefused) and refusal.error in _NOT_EDITABLE
+            rest = missing(part) if is_there else part
+            return await self.send(rest) if rest is not None else Receipt(part.edits or "")
 
     async def rewrite(self, part: Part) -> None:
         await self._change(part)

@@ -14,6 +14,7 @@ from shared.value import value
 
 _FENCE = re.compile(r" {0,3}(`{3,})[ \t]*([^\s`]{0,32})[^`\n]*")
 _CUTS = ("\n\n", "\n", " ")
+LONGEST_WORD = 40  # characters; more are cut in two
 
 
 def split(text: str, limit: Limit) -> list[str]:
@@ -51,6 +52,20 @@ def _pieces(text: str, room: int, measure: Callable[[str], int]) -> list[str]:
         pieces.append(_closed(opening + head.rstrip("\n" if fence.mark else None), fence))
         rest = left.removeprefix("\n") if fence.mark else left.lstrip("\n").removeprefix(" ")
     return [piece for piece in pieces if piece]
+
+
+def rest_of(text: str, shown: int) -> str:
+    """The text behind its first `shown` characters, to be read after them: it begins with a whole word, and inside a code block
+    with the mark that opens it. Empty where only white space is left."""
+    head, rest = text[:shown], text[shown:]
+    if not rest.strip():
+        return ""
+    if not head[-1:].isspace() and not rest[:1].isspace():
+        word = max(head.rfind(" "), head.rfind("\n")) + 1
+        if shown - word <= LONGEST_WORD:
+            head, rest = head[:word], head[word:] + rest
+    fence = _Fence().after(head)
+    return fence.opening + (rest.removeprefix("\n") if fence.mark else rest.lstrip())
 
 
 def _closed(piece: str, fence: _Fence) -> str:

@@ -18,6 +18,7 @@ from shared.multipart import Upload
 from shared.pipeline import Pipeline
 from shared.platforms.telegram import DIRECT_TOPIC, FACTS, FILE_SCHEME, NAME, TelegramSettings
 from shared.platforms.telegram_api import BadRequest, BotApi, open_bot_api
+from workers.delivery.missing import missing
 from workers.delivery.telegram_html import render
 from workers.media.incoming import CannotFetch, FetchLimits, IncomingFile, answered
 from workers.media.outgoing import Uploads
@@ -25,6 +26,7 @@ from workers.media.outgoing import Uploads
 DRAFT_SECONDS = 1.0  # between changes of what is being written
 TYPING_SECONDS = 1.5  # a hint is worth no longer wait
 _NOT_MODIFIED = "message is not modified"  # nothing else in the answer says that an edit had been made before
+_NOT_EDITABLE = "message can't be edited"  # nor that it is still there
 _FILES = {"image": "Photo", "video": "Video", "audio": "Audio"}
 _UPLOADS = {
     "image/jpeg": "Photo",
@@ -63,8 +65,9 @@ class TelegramSender:
         """Change a message. One that is gone, or of a group that moved, is sent anew."""
         try:
             return await self._change(part)
-        except BadRequest:
-            return await self.send(part)
+        except BadRequest as refusal:
+            rest = missing(part) if _NOT_EDITABLE in refusal.description else part
+            return await self.send(rest) if rest is not None else Receipt(part.edits or "")
 
     async def rewrite(self, part: Part) -> None:
         await self._change(part)

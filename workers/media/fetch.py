@@ -26,11 +26,12 @@ from workers.delivery.sender import GivesFiles, Sender
 from workers.media.incoming import CannotFetch, FetchLimits, IncomingFile, answered
 from workers.media.names import file_name, readable_size
 from workers.media.notes import note
+from workers.media.sender_slots import SenderSlots
 
 TRIES = 3
 FIRST_WAIT_SECONDS = 0.5
 AT_ONCE = 32  # files that one process fetches
-OF_ONE_MESSAGE = 4  # of these, at the same time
+OF_ONE_SENDER = 4  # of these, at the same time
 
 
 class MediaFetcher:
@@ -44,13 +45,13 @@ class MediaFetcher:
         self._givers = {name: sender for name, sender in senders.items() if isinstance(sender, GivesFiles)}
         self._public = public
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._of_senders = SenderSlots(OF_ONE_SENDER)
 
     async def fetched(self, inbound: Inbound) -> Inbound:
         """The message with blobs for its files, and a line of text for each that could not be had. Never fails."""
-        mine = asyncio.Semaphore(OF_ONE_MESSAGE)
 
         async def one(media: Media) -> Media | str:
-            async with mine, self._slots:
+            async with self._of_senders.slot(inbound.source), self._slots:
                 return await self._outcome(media, inbound.source)
 
         most = self._settings.max_files

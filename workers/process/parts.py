@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from shared.pipeline import Pipeline
 from shared.public_http import open_public_http
 from shared.session_key import MAIN
 from shared.value import value
-from workers.agents.capabilities import asks, takes_tools, wants_context
+from workers.agents.capabilities import TakesAdmission, asks, takes_admission, takes_tools, wants_context
 from workers.agents.contract import Agent, Answers
 from workers.agents.isolated import Isolated
 from workers.agents.resolve import adapted, resolve
@@ -21,6 +21,7 @@ from workers.delivery.preview import Previews
 from workers.delivery.publish import Publisher
 from workers.delivery.sender import Sender
 from workers.delivery.typing_indicator import TypingIndicator
+from workers.limits.admission import RedisAdmission
 from workers.media.fetch import MediaFetcher
 from workers.side.budget import Budgets
 from workers.side.context import ContextBuilder
@@ -55,6 +56,7 @@ async def open_parts(pipe: Pipeline, agent: Agent | Answers, worker: str) -> Asy
             for name, block in settings.agents.items()
         }
         main = _runner(pipe, MAIN, adapted(agent), worker, senders, stack)
+        _limit([main, *others.values()], pipe, stack)
         publisher = Publisher(pipe.deliveries)
         previews, fetcher = Previews(pipe, senders, publisher), MediaFetcher(pipe.blobs, media, senders, public)
 
@@ -63,6 +65,21 @@ async def open_parts(pipe: Pipeline, agent: Agent | Answers, worker: str) -> Asy
 
         others = {name: complete(other) for name, other in others.items()}
         yield ProcessParts(pipe, replace(complete(main), other_agents=others), Courier(pipe, senders), publisher)
+
+
+def _limit(agents: Iterable[TurnParts], pipe: Pipeline, stack: AsyncExitStack) -> None:
+    """Let the agents that ask providers be admitted by one admission, which is opened only where there are any."""
+    limited: list[TakesAdmission] = []
+    for parts in agents:
+        if (takes := takes_admission(parts.agent)) is not None:
+            limited += [takes, *filter(None, [takes_admission(parts.isolated_agent)])]
+    if limited:
+        settings = pipe.settings
+        admission = RedisAdmission(pipe.servers, lease=settings.lease, renew_every=settings.heartbeat)
+        admission.start()
+        stack.push_async_callback(admission.close)
+        for agent in limited:
+            agent.take_admission(admission)
 
 
 def _runner(

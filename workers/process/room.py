@@ -47,6 +47,15 @@ class Room:
         self._timer: asyncio.TimerHandle | None = None  # only while somebody waits
 
     @property
+    def slots(self) -> int:
+        return self._at_once
+
+    @property
+    def running(self) -> int:
+        """Slots in which a wake runs."""
+        return self._running
+
+    @property
     def is_open(self) -> bool:
         """Whether a wake that comes now may be taken, and nobody waits for a slot."""
         return not self._waiting and self._has_room()

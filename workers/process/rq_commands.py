@@ -5,6 +5,7 @@
 | shutdown  | RQ's tools                        | the worker drains and ends                               |
 | stop-job  | RQ's tools                        | one wake is cancelled; its attempt counts as failed      |
 | stop-turn | stop.lua, when a user said /stop  | the turn that answers mail from before `at_ms` is ended  |
+| look-turn | put.lua, when mail came; tell.lua | the turn looks at its mailbox, and takes over the `mode` |
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 
 from shared import log
 from shared.background import survived
+from shared.busy import BusyMode
 from shared.redis_servers import RedisServer
 from workers.process.wakes import Wakes
 
@@ -39,6 +41,10 @@ def run_command(data: bytes, wakes: Wakes) -> None:
         command, job_id = payload.get("command"), payload.get("job_id")
     except (ValueError, AttributeError, RecursionError):
         log.get().warning("command not understood")
+        return
+    if command == "look-turn" and isinstance(job_id, str):  # one for each message: not logged
+        after = str(payload.get("after"))
+        wakes.tell(job_id, BusyMode.named(payload.get("mode")), int(after) if after.isdecimal() else 0)
         return
     log.get().info("command", command=str(command)[:40])
     if command == "shutdown":

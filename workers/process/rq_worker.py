@@ -66,6 +66,7 @@ class KeyturnWorker(BaseWorker):
         settings = parts.pipe.settings
         # RQ and its readers must see a worker as alive for as long as its leases are.
         self.worker_ttl = max(10, int(settings.lease_seconds * 3))
+        self._rooms = {keys.lane_of_queue(queue.name): rooms[keys.lane_of_queue(queue.name)] for queue in self.queues}
         wakes = Wakes(parts, RegisteredWorker(server, self.name, self.key, self.worker_ttl), Duty(stopping))
         await self._register(server, wakes)
         heard = hear_commands(server, self.pubsub_channel_name, wakes)
@@ -138,6 +139,7 @@ class KeyturnWorker(BaseWorker):
             WorkerField.STATE: state.value,
             WorkerField.RUNNING: len(wakes.held),
             WorkerField.CAPACITY: wakes.capacity,
+            WorkerField.SLOTS: ",".join(f"{lane}:{room.running}/{room.slots}" for lane, room in self._rooms.items()),
         }
 
 

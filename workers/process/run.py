@@ -8,9 +8,9 @@ import os
 import signal
 import socket
 from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
-import redis
 import uvloop
 
 from shared import keys, log, settings
@@ -19,9 +19,11 @@ from shared.interpreter import share_with_threads
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.own_modules import allow_working_directory
 from shared.pipeline import Pipeline, open_pipeline
+from shared.probe import open_probe
 from shared.redis_servers import CALL_TIMEOUT_SECONDS, RedisServer
 from shared.settings import Settings
 from shared.store.database.schema import require_schema
+from shared.tracing import open_tracing
 from workers.agents.contract import Agent
 from workers.agents.resolve import resolve
 from workers.process.parts import open_parts
@@ -85,9 +87,10 @@ async def _work(config: Settings, lanes: Sequence[str]) -> None:
     name = keys.worker_name_prefix(os.getpid()) + uuid4().hex[:6]
     stopping = stop_on_signals()
     agent = resolve(config.agent, config)  # a wrong one is said first, whatever else is away
-    async with open_pipeline(config) as pipe:
+    async with open_probe(config), open_pipeline(config) as pipe:
         await require_schema(pipe.store.database)
-        await _serve(pipe, agent, lanes, name, stopping)
+        async with open_tracing(pipe, "work"):
+            await _serve(pipe, agent, lanes, name, stopping)
 
 
 async def _serve(pipe: Pipeline, agent: Agent, lanes: Sequence[str], name: str, stopping: asyncio.Event) -> None:
@@ -105,7 +108,8 @@ async def _serve(pipe: Pipeline, agent: Agent, lanes: Sequence[str], name: str, 
 
 def _worker(pipe: Pipeline, server: RedisServer, lanes: Sequence[str], name: str) -> KeyturnWorker:
     queues = [keys.queue_name(lane, p) for lane in lanes for p in pipe.servers.partitions_of(server)]
-    connection = redis.Redis.from_url(server.url, socket_connect_timeout=2, socket_timeout=CALL_TIMEOUT_SECONDS)
+    limits: dict[str, Any] = {"socket_connect_timeout": 2, "socket_timeout": CALL_TIMEOUT_SECONDS}
+    connection = server.blocking_client(**limits)
     worker = KeyturnWorker(queues, name=name, connection=connection, serializer=Serializer, prepare_for_work=False)
     worker.hostname, worker.pid = socket.gethostname(), os.getpid()  # RQ would ask Redis, which may be away just now
     return worker

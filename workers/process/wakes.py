@@ -12,6 +12,7 @@ from datetime import timedelta
 import redis
 
 from shared import log, metrics
+from shared.busy import BusyMode
 from shared.errors import PipelineError, Unavailable
 from shared.failpoints import reach
 from shared.lane import Lane, Lease, Started
@@ -85,6 +86,11 @@ class Wakes:
         """A user said /stop then: end the turn that runs under this wake, if it answers what was received before."""
         if (wake := self.held.get(job_id)) is not None:
             wake.lease.drop_until(at_ms)
+
+    def tell(self, job_id: str, mode: BusyMode | None, after: int) -> None:
+        """Mail came for the turn that runs under this wake, or its busy mode was set for mail after that number."""
+        if (wake := self.held.get(job_id)) is not None:
+            wake.lease.told(mode, after)
 
     async def drain(self, grace_seconds: float) -> None:
         """Let wakes end within the grace time; then give the rest back without spending an attempt."""

@@ -8,20 +8,30 @@ from typing import Any
 from shared.agent.steps import Effect
 from shared.announcing import Announcement, announce
 from shared.clock import iso
+from shared.codec import message_id
 from shared.errors import CannotDo, Malformed
 from shared.operating.schedules import Maker, WantedSchedule, add_schedule, remove_schedule
 from shared.permission import beyond_reach
 from shared.pipeline import Pipeline
 from shared.reading.schedules import ShownSchedule, listed_schedules
 from shared.targets import parse_targets
+from shared.tasks.goal import go_on
+from shared.tasks.starting import TaskAsker, WantedTask, start_task
+from shared.tasks.task import TaskKind
 from workers.agents.tools.tool import CallContext, Tool
 
 LISTED = 50
+NOT_READ = "Not done: this request belongs to no conversation, so nobody could read what comes later."
 
 
 def own_tools(pipe: Pipeline, names: Sequence[str]) -> list[Tool]:
     """The tools of these families, in a fixed order."""
-    families: dict[str, Callable[[Pipeline], list[Tool]]] = {"schedule": _schedule_tools, "send": _send_tools}
+    families: dict[str, Callable[[Pipeline], list[Tool]]] = {
+        "schedule": _schedule_tools,
+        "send": _send_tools,
+        "background": _background_tools,
+        "goal": _goal_tools,
+    }
     return [tool for family, make in families.items() if family in names for tool in make(pipe)]
 
 
@@ -35,6 +45,8 @@ def _schedule_tools(pipe: Pipeline) -> list[Tool]:
         """
         if context.is_scheduled and not pipe.settings.schedule.by_schedules:
             return "Not done: a scheduled turn may not make schedules."
+        if to == "origin" and _is_alone(context):
+            return NOT_READ
         wanted = WantedSchedule(when, text, (to,), name)
         return await _said(lambda: _added(pipe, wanted, context))
 
@@ -76,6 +88,48 @@ def _send_tools(pipe: Pipeline) -> list[Tool]:
     return [Tool(send_message, Effect.KEYED)]
 
 
+def _background_tools(pipe: Pipeline) -> list[Tool]:
+    async def background_start(text: str, context: CallContext) -> str:
+        """Let a helper like you do something in the background, while you go on. Its result comes to you later as a message of its
+        own: do not wait for it in this answer. Several tasks may run at the same time.
+
+        text: what is to be done. It must make sense by itself: the helper knows nothing of this conversation.
+        """
+
+        async def started() -> str:
+            wanted = WantedTask(TaskKind.AGENT, text, context.key, context.asked_at)
+            by = TaskAsker(context.session_key, context.source, context.speaker.owner)
+            task = await start_task(pipe, wanted, by)
+            return f"Started: {task.id}. Its result comes as a message."
+
+        return NOT_READ if _is_alone(context) else await _said(started)
+
+    async def background_list(context: CallContext) -> str:
+        """List the background tasks of this conversation that have not ended."""
+        found = await pipe.store.tasks.running(context.session_key, LISTED)
+        return "\n".join(f"{task.id}: {task.name}" for task in found) or "There are none."
+
+    return [Tool(background_start, Effect.KEYED), Tool(background_list, Effect.READ)]
+
+
+def _goal_tools(pipe: Pipeline) -> list[Tool]:
+    async def goal_go_on(handover: str, context: CallContext) -> str:
+        """Go on towards the goal of this conversation when you have answered, without waiting for the user. Call it when you have done
+        a step and the goal is not reached; what you answer now is told to the user.
+
+        handover: what is done, what comes next, and how you will know that the goal is reached.
+        """
+
+        async def gone_on() -> str:
+            by = TaskAsker(context.session_key, context.source, context.speaker.owner)
+            step = await go_on(pipe, by, handover, context.event_id)
+            return f"You go on when you have answered: step {step}."
+
+        return "Not done: a scheduled turn has no goal." if context.is_scheduled else await _said(gone_on)
+
+    return [Tool(goal_go_on, Effect.KEYED)]
+
+
 async def _added(pipe: Pipeline, wanted: WantedSchedule, context: CallContext) -> str:
     return _line(await add_schedule(pipe, wanted, _maker(context), key=context.key))
 
@@ -87,6 +141,12 @@ async def _said(do: Callable[[], Any]) -> str:
         return said
     except (CannotDo, Malformed) as error:
         return f"Not done: {error}."
+
+
+def _is_alone(context: CallContext) -> bool:
+    """Whether the call answers a request without a conversation, of which nothing is kept: its chat is named after itself."""
+    source = context.source
+    return source.chat == message_id(source.platform, source.account, context.event_id)
 
 
 def _maker(context: CallContext) -> Maker:

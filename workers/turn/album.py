@@ -1,11 +1,12 @@
-"""Several photos that a user sent as one: platforms deliver them one by one, and they are answered together.
+"""Several messages that a user sent as one: the photos of an album, and a text that was too long for one message. Platforms
+deliver them one by one, and they are answered together.
 
 Each is journaled as it comes, so none is lost. The turn of the first waits for a moment and then takes along what has come.
 """
 
 from __future__ import annotations
 
-import asyncio
+from asyncio import sleep
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -14,36 +15,45 @@ from shared.errors import Malformed
 from shared.lane import Lease
 from shared.lane.lease import Waiting
 from shared.mail import TakeNotes, decode_mail
-from shared.messages import Inbound, Mail, State
-from shared.store.database import Row
+from shared.messages import Inbound, Kind, Mail
+from shared.platforms import facts_of
 from shared.store.journal import Journal
+from workers.turn.busy.behind import still_waiting
 
-WAIT_SECONDS = 1.0  # after the first of them came
+WAIT_SECONDS = 1.0  # after the last of them came
+APART_SECONDS = 3  # pieces of one text are sent at once; platforms tell times in whole seconds
 AT_MOST = 20  # a platform's albums have ten
+_COMMAND = "/"
+
+
+def may_go_on(said: Inbound) -> bool:
+    """Whether more may follow that its user sent together with it."""
+    return said.album is not None or _is_cut(said)
 
 
 async def rest_of_album(lease: Lease, first: Mail, journal: Journal) -> tuple[Mail, ...]:
-    """The other photos of the album that `first` begins. Waits where it came only just now.
+    """The other photos of the album that `first` begins, or the other pieces of its text. Waits where the last of them came
+    only just now.
 
     The mailbox may still hold a photo that an operator dropped: the journal is asked, because no commit could end it.
     """
-    age = (now_ms() - first.inbound.received_at) / 1000
-    if age < WAIT_SECONDS:
-        await asyncio.sleep(min(WAIT_SECONDS, WAIT_SECONDS - age))
-    rest = tuple(_following(await lease.look(AT_MOST), first))
-    rows = await asyncio.gather(*(journal.find(mail.inbound.id) for mail in rest))
-    return tuple(mail for mail, row in zip(rest, rows, strict=True) if _waits(mail, row))
-
-
-def _waits(mail: Mail, row: Row | None) -> bool:
-    """Mail that only Redis knows is written down when it ends."""
-    return row is not None and row["state"] == State.PENDING if mail.journaled else row is None
+    last, rest = first.inbound, tuple[Mail, ...]()
+    for _ in range(AT_MOST):
+        age = (now_ms() - last.received_at) / 1000
+        if age < WAIT_SECONDS:
+            await sleep(min(WAIT_SECONDS, WAIT_SECONDS - age))
+        rest = tuple(_following(await lease.look(AT_MOST), first))
+        newest = rest[-1].inbound if rest else first.inbound
+        if newest is first.inbound or newest.id == last.id or not _is_cut(newest):
+            break
+        last = newest
+    return await still_waiting(rest, journal)
 
 
 def _following(waiting: Sequence[Waiting], first: Mail) -> Iterable[Mail]:
-    """The photos right behind it. A message between two photos ends the album: it is answered in its order. Mail that
-    nobody said (notes to take) is passed over."""
-    last = first.seq
+    """The photos or pieces right behind it. A message between two of them ends the album: it is answered in its order. Mail
+    that nobody said (notes to take) is passed over."""
+    last, said = first.seq, first.inbound
     for next_one in waiting:
         if next_one.seq <= first.seq:
             continue
@@ -53,16 +63,45 @@ def _following(waiting: Sequence[Waiting], first: Mail) -> Iterable[Mail]:
             return
         if isinstance(content, TakeNotes):
             continue
-        if content.album != first.inbound.album or (first.journaled and next_one.seq != last + 1):
+        if not _belong_together(said, content) or (first.journaled and next_one.seq != last + 1):
             return
-        last = next_one.seq
+        last, said = next_one.seq, content
         yield Mail(next_one.seq, content, first.journaled, b"" if first.journaled else next_one.payload)
 
 
-def as_one(first: Inbound, rest: Sequence[Mail]) -> Inbound:
-    """What was said with all of them, in the first one's name."""
+def _belong_together(before: Inbound, after: Inbound) -> bool:
+    if before.album is not None or after.album is not None:
+        return before.album == after.album
+    is_text = after.kind is Kind.MESSAGE and not after.media and not after.text.startswith(_COMMAND)
+    apart_ms = abs(_said_at(after) - _said_at(before))
+    return _is_cut(before) and is_text and after.source == before.source and apart_ms <= APART_SECONDS * 1000
+
+
+def _is_cut(said: Inbound) -> bool:
+    """Whether the text is so long that its user's program may have sent the rest of it in a further message."""
+    limit = facts_of(said.source.platform).cut_text
+    if limit is None or 2 * len(said.text) < limit.units or said.media or said.kind is not Kind.MESSAGE:
+        return False
+    return limit.measure(said.text) >= limit.units
+
+
+def _said_at(inbound: Inbound) -> int:
+    return inbound.sent_at if inbound.sent_at is not None else inbound.received_at
+
+
+def as_one(first: Inbound, rest: Sequence[Mail], between: str | None = None) -> Inbound:
+    """What was said with all of them, in the first one's name. `between` stands between their texts, if it is given; else
+    what the platform took away where it was one text."""
     if not rest:
         return first
     inbounds = [first, *(mail.inbound for mail in rest)]
-    text = "\n".join(inbound.text for inbound in inbounds if inbound.text)
-    return replace(first, text=text, media=tuple(media for inbound in inbounds for media in inbound.media))
+    pieces = [(inbound.text, _joint(inbound) if between is None else between) for inbound in inbounds if inbound.text]
+    text = "".join(f"{said}{joint}" for said, joint in pieces)
+    media = tuple(media for inbound in inbounds for media in inbound.media)
+    return replace(first, text=text.removesuffix(pieces[-1][1]) if pieces else "", media=media)
+
+
+def _joint(said: Inbound) -> str:
+    """A full message was cut in the middle of a word. Others end at a line or a word, whose end the platform took away."""
+    limit = facts_of(said.source.platform).text_limit
+    return "" if _is_cut(said) and limit is not None and limit.measure(said.text) >= limit.units else "\n"

@@ -6,6 +6,7 @@
 | "yes", "no", or the text of a choice, while one question is open | the same |
 | any words, while a question without choices is open | the same |
 | the housekeeper's, when the time of a question is over | an answer that says so |
+| an answer that came after that time | the chat is told that the question has expired |
 | anything else, or of somebody else | an ordinary message: the question stays open |
 
 A run is taken up when all its questions are answered. Until the commit of that turn the questions are open, so a crash
@@ -37,6 +38,7 @@ SETTLED = {
     "expired": "That question has expired: nobody answered it in time.",
     "closed": "That question is closed.",
 }
+LISTED_CHARACTERS = 200  # of each question, where several are listed
 NOTHING_OPEN = "There is no open question here."
 NOT_YOURS = "This question is for somebody else."
 OVER = "The conversation with that question is over. Nothing was run."
@@ -47,18 +49,28 @@ async def hear_answer(attempt: Attempt, given: GivenAnswer | None) -> Attempt | 
     store, inbound = attempt.parts.pipe.store, attempt.mail.inbound
     asked = await store.asks.open(attempt.key)
     if (expired := expired_ask(inbound)) is not None:
-        overdue = [ask for ask in asked if ask.id == expired and ask.expires_at and ask.expires_at <= now_ms()]
-        if not overdue:
+        ask = next((ask for ask in asked if ask.id == expired), None)
+        if ask is None:
             return end_mail(attempt, Ending(State.SUPERSEDED, "settled"))
-        return await _answered(attempt, asked, overdue[0], Said(is_expired=True, at=now_ms()))
+        if ask.session_id != attempt.session.id:
+            return end_mail(attempt, Ending(State.SUPERSEDED, "over"), change=_closed(ask))
+        return await _answered(attempt, asked, ask, Said(is_expired=True, at=now_ms()))
+    # Questions of a conversation that ended with /new may be open still. They are not in the way of those asked here.
+    asked = [ask for ask in asked if ask.session_id == attempt.session.id] or asked
     if given is None:
-        chosen = _plain(attempt, asked, inbound.text)
-        return await _answered(attempt, asked, *chosen) if chosen is not None else None
-    ask = _named(asked, given.which)
+        if (chosen := _plain(attempt, asked, inbound.text)) is None:
+            return None
+        if not _is_late(attempt, chosen[0]):
+            return await _answered(attempt, asked, *chosen)
+        return command_done(attempt, CommandAnswer(SETTLED["expired"])) if chosen[0].choices else None
+    theirs = [ask for ask in asked if _may_answer(attempt, ask)] or asked  # others may have been asked meanwhile
+    ask = _named(theirs, given.which)
     if ask is None:
-        return command_done(attempt, CommandAnswer(await _which(attempt, asked)))
+        return command_done(attempt, CommandAnswer(await _which(attempt, theirs)))
     if not _may_answer(attempt, ask):
         return command_done(attempt, CommandAnswer(NOT_YOURS))
+    if _is_late(attempt, ask):
+        return command_done(attempt, CommandAnswer(SETTLED["expired"]))
     if given.is_yes and not ask.is_approval:
         return command_done(attempt, CommandAnswer(f"Please answer in your own words: {ask.text}"))
     said = Said(inbound.text, "yes" if given.is_yes else "no", attempt.owner() or "", now_ms())
@@ -80,7 +92,7 @@ def _plain(attempt: Attempt, asked: Sequence[OpenAsk], text: str) -> tuple[OpenA
 
 
 def _named(asked: Sequence[OpenAsk], which: str) -> OpenAsk | None:
-    """The question that a number names: always one of those that the chat was shown last, by the number shown with it."""
+    """The question that a number names: always one of those that they were asked last, by the number shown with it."""
     if not which:
         return asked[0] if len(asked) == 1 else None
     if not which.isdecimal() or len(which) > 4:
@@ -94,7 +106,12 @@ def _latest(asked: Sequence[OpenAsk]) -> list[OpenAsk]:
 
 
 def _listed(asks: Sequence[OpenAsk]) -> str:
-    return " ".join(f"{ask.number}. {ask.text}" for ask in asks)
+    """The questions by their numbers, each with its beginning: the chat has seen them whole."""
+    return " ".join(f"{ask.number}. {_beginning(ask.text)}" for ask in asks)
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= LISTED_CHARACTERS else f"{text[:LISTED_CHARACTERS]}…"
 
 
 async def _which(attempt: Attempt, asked: Sequence[OpenAsk]) -> str:
@@ -112,20 +129,30 @@ def _may_answer(attempt: Attempt, ask: OpenAsk) -> bool:
     return settings.admins_may_approve and is_admin(settings, source)
 
 
+def _is_late(attempt: Attempt, ask: OpenAsk) -> bool:
+    """Whether the mail came after the question's time. It counts when it came, not how long it waited for its turn."""
+    return ask.expires_at is not None and ask.expires_at <= attempt.mail.inbound.received_at
+
+
 def _person(source: Source) -> tuple[str, str, str | None]:
     return source.platform, source.account, source.user_alt or source.user
+
+
+def _closed(ask: OpenAsk) -> Change:
+    """The end of a run whose conversation is over."""
+    return Change(also=(*end_run(ask.run_id), *end_asks(ask.run_id, "closed")))
 
 
 async def _answered(attempt: Attempt, asked: Sequence[OpenAsk], ask: OpenAsk, said: Said) -> Attempt | Conclusion:
     """Take the run up, if all its questions are answered now."""
     run, session = ask.run_id, attempt.session
     if ask.session_id != session.id:
-        change = Change(also=(*end_run(run), *end_asks(run, "closed")))
-        return command_done(attempt, CommandAnswer(OVER, change))
+        return command_done(attempt, CommandAnswer(OVER, _closed(ask)))
     if still := [other for other in asked if other.run_id == run and other.id != ask.id]:
+        if said.is_expired:  # nobody said anything: there is nothing to confirm
+            return end_mail(attempt, Ending(State.SUPERSEDED, "noted"), change=Change(also=(keep_answer(ask, said),)))
         text = f"Noted. Still open: {_listed(still)}"
         return command_done(attempt, CommandAnswer(text, Change(also=(keep_answer(ask, said),))))
     answers = {**await attempt.parts.pipe.store.asks.answers(run), ask.name: said}
-    return replace(
-        attempt, taken_up=TakenUp(run, answers, "expired" if said.is_expired else "answered", keep_answer(ask, said))
-    )
+    ends_as = "expired" if said.is_expired else "answered"
+    return replace(attempt, taken_up=TakenUp(run, answers, ends_as, keep_answer(ask, said), ask.source))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from shared.agent.turn import Said
 from shared.ids import fresh_id
 from shared.lane import Lease
 from shared.lane.session_lock import SessionLock
-from shared.messages import Entry, Inbound, Mail, Session
+from shared.messages import Entry, Inbound, Mail, Session, Source
 from shared.owner import owner_of
 from shared.session_key import SessionKey
 from shared.store.change import Also, Proof
 from shared.store.runs import run_of
 from shared.value import value
 from workers.commands import Again
+from workers.turn.busy.watch import BusyWatch
 from workers.turn.parts import TurnParts
 from workers.turn.steps import RunLog
 
@@ -43,6 +45,7 @@ class TakenUp:
     answers: Mapping[str, Said]  # by Ask.id
     ends_as: str  # how its questions end: answered or expired
     kept: Also  # keeps the answer, if the run asks further questions
+    asker: Source  # on whose behalf it runs, whoever answered
 
 
 @value
@@ -64,7 +67,9 @@ class Attempt:
     again: Again | None = None  # /retry: the history to run on, and what the commit takes back
     closing_notices: tuple[str, ...] = ()  # what the chat is told after the answer
     may_have_run: bool = False  # an attempt before this one may have called tools
+    may_have_draft: bool = False  # one may have begun to show its answer; attempts that were given back count no number
     taken_up: TakenUp | None = None  # the run that the mail's answer takes up
+    busy: BusyWatch | None = None  # the mail that comes while the agent runs; None: it does not run yet
     steps: RunLog | None = None  # what this attempt and those before it have done; None: not looked for yet
 
     @property
@@ -83,6 +88,12 @@ class Attempt:
         if self.taken_up is not None:
             return True
         return self.may_have_run if self.steps is None else self.steps.is_open
+
+    def with_taken(self, ids: Sequence[str]) -> Attempt:
+        """The attempt, with the mail that its agent took in while it ran: that ends with it."""
+        if not ids or self.busy is None:
+            return self
+        return replace(self, album=(*self.album, *self.busy.inbox.mail_of(ids)))
 
     def proof(self) -> Proof:
         """The record of a turn that is to be committed, with a turn id that nobody else has."""

@@ -22,6 +22,7 @@ from shared.session_key import SessionKey
 from shared.stages import stage
 from shared.store.asks import end_asks, park
 from shared.store.change import ANSWERED, NO_CHANGE, Change, Commit, Committed, Ending, Proof
+from shared.store.commit_rows import in_line
 from shared.store.drafts import draft_id
 from shared.store.runs import end_run
 from shared.store.stateless import to_be_forgotten
@@ -31,6 +32,7 @@ from workers.delivery.parts import in_parts
 from workers.side.budget import day_at
 from workers.turn.attempt import Attempt
 from workers.turn.lifetime import without_reset_facts
+from workers.turn.open import MERGED_AHEAD
 from workers.turn.outcome import Conclusion, Kept
 from workers.turn.question import question_text, waiting_runs
 
@@ -40,16 +42,25 @@ if TYPE_CHECKING:
 Written = TypeVar("Written")
 NOTICE = "Sorry, I could not process your last message. It has been set aside for a person to look at."
 NOT_RUN = "A scheduled run failed. It has been set aside for a person to look at."
+NOT_GONE_ON = "Nobody answered my question in time, and going on without an answer failed. A person has to look at it."
+NOBODY_TO_ASK = "This needs an answer from a person, and a request without a conversation cannot wait for one."
+NOBODY_BESIDE = "This cannot be done in the background, because somebody has to answer first:"
 RETRY_SECONDS = 0.5  # between tries to commit while the database is away
 COUNTED_AS = {State.SUPERSEDED: "stopped", State.REJECTED: "rejected", State.DEAD: "dead"}
 
 
 def conclude(prepared: Prepared, result: Result) -> Conclusion:
     """The agent has answered: its rows and replies, what they cost, and a title where one costs nothing. Or it asks."""
-    if result.asks:
+    attempt, kind = prepared.attempt, prepared.attempt.inbound.kind
+    if result.asks and attempt.inbound.is_stateless:
+        return _nobody_to_ask(attempt, result)
+    if result.asks and kind is not Kind.TASK:
         return _parked(prepared, result)
-    attempt = prepared.attempt
-    titles = attempt.parts.titles if not attempt.inbound.is_stateless else None
+    if result.asks:  # nobody could answer: the question is the result
+        text = f"{NOBODY_BESIDE} {question_text(result.asks)}"
+        result = replace(result, entries=(Entry("assistant", text),), replies=(Reply(text),), asks=())
+    attempt = attempt.with_taken(result.took)
+    titles = attempt.parts.titles if not attempt.inbound.is_stateless and kind is not Kind.TASK else None
     entries = attempt.steps.marked(result.entries) if attempt.steps is not None else result.entries
     session, said = attempt.session, marks.user_row(attempt.inbound)
     change = attempt.again.change if attempt.again is not None else NO_CHANGE
@@ -61,10 +72,8 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
     afterwards = None
     if titles is not None and attempt.again is None and change.title is None:
         last = next((entry for entry in reversed(entries) if entry.role == "assistant"), None)
-        afterwards = partial(titles.after, session, partial(_whose, attempt), said, last)
-    answer = result.replies
-    if prepared.preview is not None and (prepared.preview.has_draft or attempt.number > 1):
-        answer = _in_place_of_the_draft(attempt, answer)
+        afterwards = partial(titles.after, session, partial(whose, attempt), said, last)
+    answer = _in_place_of_a_draft(prepared, result.replies)
     replies = (*map(Reply, prepared.opening_notices), *answer, *map(Reply, attempt.closing_notices))
     change = _with_run_ended(attempt, without_reset_facts(session, change))
     written = _commit_of(attempt, prepared.proof, ANSWERED, (said, *entries), replies, change)
@@ -72,23 +81,29 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
 
 
 def _parked(prepared: Prepared, result: Result) -> Conclusion:
-    """The agent asks somebody: the mail is answered by the question, and the run waits with its steps. What its rows cost
-    is counted when they are committed."""
+    """The agent asks somebody: the mail is answered by the question, and the run waits with its steps. What they cost is
+    counted now: nobody may ever answer."""
     attempt = prepared.attempt
     change = attempt.again.change if attempt.again is not None else NO_CHANGE
     facts = {**change.facts, **prepared.facts, **waiting_runs(attempt.session, attempt.run_id, waits=True)}
-    parked = park(attempt.run_id, attempt.mail.inbound.id, attempt.mail.inbound.source, result.asks)
+    asker = attempt.taken_up.asker if attempt.taken_up is not None else attempt.mail.inbound.source
+    counted = attempt.steps.last if attempt.steps is not None else 0
+    parked = park(attempt.run_id, attempt.mail.inbound.id, asker, result.asks, counted)
     if attempt.taken_up is not None:
         parked = (attempt.taken_up.kept, *parked)
     change = with_usage(attempt, result, replace(change, facts=facts, also=(*change.also, *parked)))
     question = question_text(result.asks)
     entries = (marks.user_row(attempt.inbound), Entry("assistant", question))
-    answer: tuple[Reply, ...] = (*result.replies, Reply(question))
-    if prepared.preview is not None and (prepared.preview.has_draft or attempt.number > 1):
-        answer = _in_place_of_the_draft(attempt, answer)
+    answer = _in_place_of_a_draft(prepared, (*result.replies, Reply(question)))
     replies = (*map(Reply, prepared.opening_notices), *answer)
     change = without_reset_facts(attempt.session, change)
     return Conclusion(attempt, _commit_of(attempt, prepared.proof, ANSWERED, entries, replies, change), "answered")
+
+
+def _nobody_to_ask(attempt: Attempt, result: Result) -> Conclusion:
+    """The agent asks somebody in a request without a conversation: nobody could answer, and nothing of it may be kept."""
+    change = with_usage(attempt, result, NO_CHANGE)
+    return end_mail(attempt, Ending(State.REJECTED, "asks"), (Reply(NOBODY_TO_ASK),), change=change)
 
 
 def _with_run_ended(attempt: Attempt, change: Change) -> Change:
@@ -115,24 +130,40 @@ def announce(attempt: Attempt) -> Conclusion:
     """Say to the chat what the mail says, and keep it in the transcript as ours, so that the user can answer it."""
     said = attempt.mail.inbound
     entry = Entry("assistant", said.text, data={marks.PROACTIVE: True, marks.AT: said.received_at})
-    written = _commit_of(attempt, attempt.proof(), ANSWERED, (entry,), (Reply(said.text),), NO_CHANGE)
+    written = _commit_of(attempt, attempt.proof(), ANSWERED, (entry,), (Reply(said.text, said.media),), NO_CHANGE)
     return Conclusion(attempt, written, "announced")
 
 
 def with_usage(attempt: Attempt, result: Result, change: Change) -> Change:
-    """The change with what an agent has used. Requests without a row come first: the last prompt is a row's, if any is."""
+    """The change with what an agent has used. Requests without a row come first: the last prompt is a row's, if any is. Rows
+    that were counted when their run began to wait for a person are not counted again."""
     spent = tuple([Entry("assistant", "", data={marks.USAGE: usage}) for usage in result.spent])
-    if not has_usage(rows := (*spent, *result.entries)):
+    entries = result.entries
+    if attempt.steps is not None and attempt.steps.counted_rows:
+        entries = entries[attempt.steps.counted_rows :]
+    return _with_cost(attempt, (*spent, *entries), change)
+
+
+def _with_cost(attempt: Attempt, rows: Sequence[Entry], change: Change) -> Change:
+    if not has_usage(rows):
         return change
     day = day_at(now_ms(), attempt.parts.pipe.settings)
-    return replace(change, also=(*change.also, *turns_usage(rows, _whose(attempt), day)))
+    return replace(change, also=(*change.also, *turns_usage(rows, whose(attempt), day)))
 
 
-def _in_place_of_the_draft(attempt: Attempt, replies: Sequence[Reply]) -> tuple[Reply, ...]:
+def _in_place_of_a_draft(prepared: Prepared, replies: Sequence[Reply]) -> tuple[Reply, ...]:
+    """A finished answer, of which a text takes the place of the draft that this attempt, or one before it, may have begun."""
+    preview, attempt = prepared.preview, prepared.attempt
+    if preview is None or not (preview.has_draft or attempt.may_have_draft or attempt.number > 1):
+        return tuple(replies)
+    return _in_place_of_the_draft(attempt, replies, preview.shown)
+
+
+def _in_place_of_the_draft(attempt: Attempt, replies: Sequence[Reply], shown: str = "") -> tuple[Reply, ...]:
     """The replies, of which the first that is a text for this chat takes the draft's place, if one is found then."""
     for n, reply in enumerate(replies):
         if reply.text.strip() and reply.to is None and reply.edits is None:
-            draft = replace(reply, draft=draft_id(attempt.mail.inbound.id))
+            draft = replace(reply, draft=draft_id(attempt.mail.inbound.id), shown=shown)
             return (*replies[:n], draft, *replies[n + 1 :])
     return tuple(replies)
 
@@ -152,13 +183,17 @@ def end_mail(
 
 
 def bury(attempt: Attempt, reason: str, detail: str, notice: str = NOTICE) -> Conclusion:
-    """Make the message a dead letter and tell the chat, once: both by the one commit. Of a text that was ours to say, there is
-    nothing to tell."""
-    if attempt.inbound.kind is Kind.ANNOUNCEMENT:
+    """Make the message a dead letter and tell the chat, once: both by the one commit, which counts what the attempts' steps have
+    cost. Of a text that was ours to say, there is nothing to tell."""
+    if attempt.inbound.kind in (Kind.ANNOUNCEMENT, Kind.CHECK):
         return end_mail(attempt, Ending(State.DEAD, reason, detail))
     if attempt.inbound.kind is Kind.FIRE:
         notice = NOT_RUN
-    return end_mail(attempt, Ending(State.DEAD, reason, detail), (Reply(notice),))
+    if attempt.inbound.kind is Kind.EXPIRY:
+        notice = NOT_GONE_ON
+    steps = attempt.steps.uncounted if attempt.steps is not None else ()
+    change = _with_cost(attempt, steps, NO_CHANGE)
+    return end_mail(attempt, Ending(State.DEAD, reason, detail), (Reply(notice),), change=change)
 
 
 async def commit(conclusion: Conclusion) -> Kept:
@@ -215,7 +250,7 @@ def _report(conclusion: Conclusion) -> None:
             ms = now_ms() - proof.started_at
             log.get().info("answered", key=key, turn=proof.turn_id, attempt=proof.attempts, ms=ms)
         case "stopped":
-            log.get().info("stopped", key=key, message=commit.mail[0].inbound.id)
+            log.get().info("stopped", key=key, message=commit.mail[0].inbound.id, reason=ending.reason)
         case "rejected":
             log.get().info("refused", key=key, reason=ending.reason)
         case "dead":
@@ -236,9 +271,12 @@ def _commit_of(
     mail, entries = (attempt.mail, *attempt.album), (*attempt.seed, *entries)
     if attempt.mail.inbound.is_stateless:
         entries, change = (), to_be_forgotten(attempt.mail.inbound.id, change)
+    if attempt.album and (ahead := max(one.seq for one in mail)) > in_line(mail):
+        change = replace(change, facts={**change.facts, (attempt.session.id, MERGED_AHEAD + attempt.key): str(ahead)})
     parts = in_parts(attempt.mail.inbound.source.platform, replies)
     return Commit(attempt.session, attempt.key, proof, mail, entries, parts, ending, change)
 
 
-def _whose(attempt: Attempt) -> Whose:
+def whose(attempt: Attempt) -> Whose:
+    """Who pays for a turn."""
     return Whose(attempt.session.id, attempt.owner() or "", SessionKey.parse(attempt.key).agent)

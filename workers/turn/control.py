@@ -149,7 +149,9 @@ async def _answer(lease: Lease, parts: TurnParts, mail: Mail, number: int) -> An
     except Exception:
         log.get().exception("command failed", key=lease.key, command=name)
         done = commands.sorry(name)
-    outcome = await _end(lease, parts, ControlCommit(lease.key, mail, number, (Reply(done.text),)))
+    outcome = await _end(
+        lease, parts, ControlCommit(lease.key, mail, number, (Reply(done.text),), facts=done.change.facts)
+    )
     if isinstance(outcome, Answered):
         metrics.ENDED["command"].inc()
     return outcome

@@ -14,9 +14,11 @@ from shared.stages import correlate
 from shared.store.change import Ending
 from shared.value import changed
 from workers import commands
-from workers.turn.album import as_one, rest_of_album
+from workers.turn.album import as_one, may_go_on, rest_of_album
 from workers.turn.asking import hear_answer
 from workers.turn.attempt import Attempt, HeldKey
+from workers.turn.background import open_task
+from workers.turn.busy.collect import collected, collects
 from workers.turn.conclude import announce, bury, command_done, commit_change, end_mail
 from workers.turn.counting import GivenUp, begin_attempt
 from workers.turn.editing import taken_back
@@ -24,6 +26,7 @@ from workers.turn.lifetime import reset
 from workers.turn.open import Opened
 from workers.turn.outcome import REOPEN, Conclusion, Lost, Reopen
 from workers.turn.question import ASKING, expired_ask
+from workers.turn.waiting import observe_wait
 
 
 async def begin(held: HeldKey, opened: Opened) -> Attempt | Conclusion | Lost:
@@ -45,10 +48,11 @@ async def begin(held: HeldKey, opened: Opened) -> Attempt | Conclusion | Lost:
         return begun
     if isinstance(begun, GivenUp):
         return bury(_attempt(held, opened, begun.attempts), "crashed", f"{begun.attempts} attempts came to no end")
-    is_message = mail.inbound.kind is Kind.MESSAGE  # /stop drops what its chat said, and nothing that is ours to say
-    if is_message and lease.drop_until_ms and mail.inbound.received_at <= lease.drop_until_ms:
+    if lease.drop_until_ms and mail.inbound.received_at <= lease.drop_until_ms and mail.inbound.kind.is_dropped_by_stop:
         return end_mail(_attempt(held, opened, 0), Ending(State.SUPERSEDED, "stopped"))
-    return _attempt(held, opened, begun.number, isolated=begun.isolated)
+    attempt = _attempt(held, opened, begun.number, isolated=begun.isolated)
+    observe_wait(attempt, held.turns)
+    return attempt
 
 
 def _attempt(held: HeldKey, opened: Opened, number: int, *, isolated: bool = False) -> Attempt:
@@ -64,6 +68,7 @@ def _attempt(held: HeldKey, opened: Opened, number: int, *, isolated: bool = Fal
         isolated,
         opened.outage_ms,
         may_have_run=opened.may_have_run,
+        may_have_draft=opened.may_have_draft,
     )
 
 
@@ -79,11 +84,19 @@ async def decide(attempt: Attempt) -> Attempt | Conclusion | Reopen:
         return REOPEN
     if seed := await lifetime.seed(attempt.session, attempt.key, inbound.source):
         attempt = replace(attempt, seed=seed)
-    if inbound.kind is Kind.ANNOUNCEMENT:
+    if inbound.kind in (Kind.ANNOUNCEMENT, Kind.CHECK):
         return announce(attempt)
-    if inbound.album is not None:
+    if inbound.kind is Kind.TASK:
+        begun = await open_task(attempt)
+        if isinstance(begun, Conclusion):
+            return begun
+        attempt = begun
+    if may_go_on(inbound):
         album = await rest_of_album(attempt.lease, attempt.mail, attempt.parts.pipe.store.journal)
         attempt = replace(attempt, album=album, inbound=as_one(inbound, album))
+    elif collects(attempt.parts.busy_modes, attempt.session, inbound, attempt.lease.busy_mode):
+        more = await collected(attempt.mail, attempt.session, attempt.lease, attempt.parts.pipe.store.journal)
+        attempt = replace(attempt, album=more, inbound=as_one(inbound, more, between="\n\n"))
     step = await _heard(attempt)
     if isinstance(step, Conclusion):
         return step
@@ -92,6 +105,8 @@ async def decide(attempt: Attempt) -> Attempt | Conclusion | Reopen:
         attempt = changed(attempt, session=changed(attempt.session, owner=attempt.owner()))
     budgets = attempt.parts.budgets
     if budgets is not None and (refusal := await budgets.refusal(attempt.owner())) is not None:
+        if attempt.taken_up is not None and inbound.kind is Kind.MESSAGE:  # the question stays open for another day
+            attempt = replace(attempt, taken_up=None)
         return end_mail(attempt, Ending(State.REJECTED, "budget"), (Reply(refusal),))
     return attempt
 
@@ -102,7 +117,7 @@ async def _heard(attempt: Attempt) -> Attempt | Conclusion:
     inbound = attempt.inbound
     if expired_ask(inbound) is not None:
         return await hear_answer(attempt, None) or attempt
-    if inbound.kind is Kind.FIRE:  # nobody said its words: they command nothing and answer no question
+    if not inbound.kind.is_said:  # nobody said its words: they command nothing and answer no question
         return attempt
     if not inbound.is_stateless and (command := commands.parse(inbound.text)) is not None:
         return await _obey(attempt, *command)
@@ -130,6 +145,8 @@ async def _obey(attempt: Attempt, name: str, args: str) -> Attempt | Conclusion:
         return _sorry(attempt, name)
     if isinstance(done, commands.GivenAnswer):
         return await hear_answer(attempt, done) or attempt
+    if isinstance(done, commands.Instead):
+        return replace(attempt, inbound=replace(attempt.inbound, text=done.text))
     if isinstance(done, commands.CommandAnswer):
         return replace(command_done(attempt, done), otherwise=partial(_sorry, attempt, name))
     said = replace(attempt.inbound, text=done.text, media=done.media or attempt.inbound.media)

@@ -11,21 +11,16 @@ from datetime import timedelta
 from shared import log, metrics
 from shared.agent.turn import Result
 from shared.clock import now_ms
-from shared.context import marks
-from shared.errors import AlreadyDone, Crashed, Outage, Permanent, Stopped, Superseded, TooNew, Unavailable
+from shared.errors import AlreadyDone, Crashed, HeldBack, Outage, Permanent, Stopped, Superseded, TooNew, Unavailable
 from shared.lane import Lease
-from shared.messages import Entry, State
 from shared.settings import Settings
-from shared.store.change import NO_CHANGE, Ending
 from workers.turn.attempt import Attempt, HeldKey
-from workers.turn.conclude import NOTICE, bury, commit, end_mail, with_usage
+from workers.turn.conclude import NOTICE, bury, commit
+from workers.turn.cut_short import cut_short
 from workers.turn.open import leave_to_newer, open_barely
-from workers.turn.outcome import REOPEN, AlreadyEnded, Conclusion, Outcome, Retry
+from workers.turn.outcome import REOPEN, AlreadyEnded, Outcome, Retry
 
 REASON_OF = {Permanent: "refused", TimeoutError: "timeout", Crashed: "crashed"}  # any other error: "error"
-STOPPED = (
-    "(The user stopped this before it was finished.)"  # stands where the answer would: two user rows must not meet
-)
 AWAY = "Sorry, the service that I need for an answer is not available. Please try again later."
 DETAIL_CHARACTERS = 500
 
@@ -38,7 +33,10 @@ async def failed(attempt: Attempt, error: Exception) -> Outcome:
         case Superseded() | AlreadyDone() | Unavailable():
             raise error
         case Stopped():  # /stop has its own answer: nothing more is said
-            return await commit(_stopped(attempt, error.kept or Result()))
+            return await commit(cut_short(attempt, error.kept or Result()))
+        case HeldBack():  # by a limit of our own: it waits as it would behind a long queue
+            log.get().info("turn held back", key=key, provider=error.provider, wait_s=error.retry_after.total_seconds())
+            return Retry(max(error.retry_after, backoff(settings, 1)), spent=False)
         case Outage():
             return await _wait_for_provider(attempt, error)
     reason = next((reason for kind, reason in REASON_OF.items() if isinstance(error, kind)), "error")
@@ -54,15 +52,6 @@ async def failed(attempt: Attempt, error: Exception) -> Outcome:
     # After a crash nothing outside needs time to recover.
     after = backoff(settings, 1) / 2 if isinstance(error, Crashed) else backoff(settings, attempt.number)
     return Retry(after, spent=True)
-
-
-def _stopped(attempt: Attempt, kept: Result) -> Conclusion:
-    """End the mail as stopped. What the agent had finished stays in the conversation, and what it used is counted."""
-    change = with_usage(attempt, kept, NO_CHANGE)
-    entries = attempt.steps.marked(kept.entries) if attempt.steps is not None else kept.entries
-    rows = (marks.user_row(attempt.inbound), *entries, Entry("assistant", STOPPED))
-    ending = Ending(State.SUPERSEDED, "stopped")
-    return end_mail(attempt, ending, kept.replies, rows if attempt.again is None else (), change)
 
 
 async def not_begun(held: HeldKey, error: Exception) -> Outcome:

@@ -18,6 +18,8 @@ from workers.side.memory_notes import look_back
 from workers.turn.attempt import HeldKey
 from workers.turn.outcome import REOPEN, AlreadyEnded, Reopen, Retry
 
+MERGED_AHEAD = "merged_ahead:"  # and a key, a fact of a session: mail up to this number may have ended out of its order
+
 
 @value
 class Opened:
@@ -30,6 +32,7 @@ class Opened:
     unreadable: str | None = None  # why it cannot be read, if so
     restore_payload: bytes | None = None  # to be put into the mailbox, which lost it
     may_have_run: bool = True  # False: no attempt before this one has called a tool
+    may_have_draft: bool = True  # False: no attempt before this one has begun to show its answer
 
 
 async def open_first(held: HeldKey) -> Opened | AlreadyEnded | Reopen | Retry:
@@ -62,12 +65,15 @@ async def open_mail(
         return inbound
     if isinstance(error, TooNew) and not journaled:
         raise TooNew(str(error), written_at=written_by_mailbox(waiting))
-    attempts, outage_ms, known, has_run = 0, None, True, False
+    attempts, outage_ms, known, has_run, has_draft = 0, None, True, False, False
+    if session is not None and waiting.seq <= int(session.facts.get(MERGED_AHEAD + key, 0)):
+        session = None  # it may have ended already: the journal knows
     if session is None:
         with stage("load"):
             session, standing = await store.transcript.load(key, inbound.id if inbound is not None else "")
         if standing is not None:
-            attempts, outage_ms, has_run = standing.attempts, standing.outage_ms, standing.has_run
+            attempts, outage_ms = standing.attempts, standing.outage_ms
+            has_run, has_draft = standing.has_run, standing.has_draft
             if standing.state not in (State.PENDING, None):
                 return ended
         # The journal has it; where it does not, no commit could end it.
@@ -77,11 +83,12 @@ async def open_mail(
             await set_aside(key, waiting, str(error), store)
             return ended
         mail = Mail(waiting.seq, inbound, journaled=False, payload=waiting.payload)
-        return Opened(session, mail, attempts, may_have_run=has_run)
+        return Opened(session, mail, attempts, may_have_run=has_run, may_have_draft=has_draft)
     if waiting.seq <= session.done_seq:
         return ended
     if inbound is not None and known and waiting.seq == session.done_seq + 1:
-        return Opened(session, Mail(waiting.seq, inbound), attempts, outage_ms, may_have_run=has_run)
+        mail = Mail(waiting.seq, inbound)
+        return Opened(session, mail, attempts, outage_ms, may_have_run=has_run, may_have_draft=has_draft)
     return await _from_journal(key, waiting, session, store)
 
 

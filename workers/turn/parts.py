@@ -17,6 +17,7 @@ from workers.media.fetch import MediaFetcher
 from workers.side.budget import Budgets
 from workers.side.context import ContextBuilder
 from workers.side.titles import Titling
+from workers.turn.busy.mode import BusyModes
 from workers.turn.lifetime import Lifetime
 
 
@@ -38,10 +39,12 @@ class TurnParts:
     typing: TypingIndicator = field(default_factory=lambda: TypingIndicator({}))  # by default it shows nothing
     media: MediaFetcher | None = None  # None: files stay what they are, references
     lifetime: Lifetime = field(init=False)
+    busy_modes: BusyModes = field(init=False)
 
     def __post_init__(self) -> None:
         self.publisher = self.publisher or Publisher(self.pipe.deliveries)
         self.lifetime = Lifetime(self.pipe)
+        self.busy_modes = BusyModes.of(self.pipe.settings)
 
     def for_key(self, session_key: str) -> TurnParts:
         """The parts of the key's agent. A key of an agent that the settings no longer name gets one that refuses every

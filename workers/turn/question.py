@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shared.agent.events import Ask
-from shared.messages import Inbound, Session
+from shared.codec import message_id
+from shared.messages import Inbound, Kind, OwnInbound, Session
+from shared.store.asks import OverdueAsk
 
 ASKING = "asking"  # a fact of a session: the runs that wait for a person, separated by spaces
-EXPIRED = "question-expired:"  # how the event ids of the mail begin that ends a question whose time is over
+EXPIRED = "question-expired"  # the event id of the mail that ends a question: this, the question, and which try it is
 
 
 def waiting_runs(session: Session, run: str, *, waits: bool) -> Mapping[tuple[str, str], str | None]:
@@ -24,9 +26,18 @@ def question_text(asks: Sequence[Ask]) -> str:
     return "\n".join(f"{n}. {ask.text} {_how_to_answer(ask, f' {n}')}".strip() for n, ask in enumerate(asks, 1))
 
 
+def expiry_mail(ask: OverdueAsk, number: int, now: int) -> OwnInbound:
+    """The mail that ends a question whose time is over. Its id follows from the question and the number of the try, and no
+    platform's message can have it."""
+    event_id = f"{EXPIRED}:{ask.id}:{number}"
+    text = f"(Nobody answered this question in time: {ask.text})"
+    id = message_id(EXPIRED, "", event_id)
+    return OwnInbound(id, event_id, ask.source, text, received_at=now, purpose=Kind.EXPIRY)
+
+
 def expired_ask(inbound: Inbound) -> str | None:
-    """The question that this mail of the housekeeper's ends. Anybody may write such mail: the question's own time decides."""
-    return inbound.event_id.removeprefix(EXPIRED) if inbound.event_id.startswith(EXPIRED) else None
+    """The question that this mail ends; None where it is other mail."""
+    return inbound.event_id.split(":")[1] if inbound.kind is Kind.EXPIRY else None
 
 
 def _how_to_answer(ask: Ask, number: str) -> str:

@@ -8,14 +8,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
-from shared import metrics
+from shared import log, metrics
 from shared.agent.files import BlobFiles
 from shared.agent.steps import LoggedSteps
 from shared.agent.turn import Result, Speaker, Turn
+from shared.clock import now_ms
 from shared.context import marks
 from shared.context.memory import SHOWN, owner
 from shared.context.shared_thread import NamedSender, is_shared
-from shared.errors import Stopped, Superseded
+from shared.errors import AlreadyDone, Stopped, Superseded, Unavailable
 from shared.messages import Inbound, Kind, Reply, State, Terms
 from shared.session_key import SessionKey
 from shared.stages import stage
@@ -26,10 +27,13 @@ from shared.store.secrets import SENDER_KEY
 from shared.value import changed, value
 from workers.agents.reading import Reading
 from workers.delivery.preview import Preview
+from workers.side.budget import day_at
 from workers.side.compression import relieve
 from workers.side.context import MODEL
 from workers.turn.attempt import Attempt
-from workers.turn.conclude import commit_change
+from workers.turn.background import RESULT_NOTE, STEP_NOTE, TASK_NOTE
+from workers.turn.busy.watch import BusyWatch
+from workers.turn.conclude import commit_change, whose
 from workers.turn.live_text import LiveText
 from workers.turn.open import load_session
 from workers.turn.parts import TurnParts
@@ -41,6 +45,12 @@ SCHEDULED = (
     "A schedule asks this, and nobody waits for the answer in this conversation: it goes to the schedule's targets. If there "
     "is nothing worth telling, answer exactly [SILENT], and nobody is told."
 )
+NOTES = {
+    Kind.FIRE: SCHEDULED,
+    Kind.TASK: TASK_NOTE,
+    Kind.RESULT: RESULT_NOTE,
+    Kind.STEP: STEP_NOTE,
+}  # where nobody said what is asked
 
 
 @value
@@ -74,16 +84,19 @@ async def make_room(attempt: Attempt) -> Attempt:
 
 async def take_run_up(attempt: Attempt) -> Attempt:
     """Find what earlier attempts have done, and from now on refuse what they would still do. Costs nothing where no
-    attempt has called a tool."""
+    attempt has called a tool. What comes in from now on is watched for when the agent runs."""
     lease, session, runs = attempt.lease, attempt.session, attempt.parts.pipe.store.runs
     hold = Hold(attempt.run_id, lease.token, session.id, session.version, attempt.key, attempt.mail.inbound.id)
     earlier: Sequence[RecordedStep] = ()
-    if attempt.has_run and (holder := await runs.holder(hold.run)) is not None:
+    counted = 0
+    if attempt.has_run and (held := await runs.holder(hold.run)) is not None:
+        holder, counted = held
         # In this order: whoever takes the key from us after we looked finds the run as we saw it, or as we left it.
         if not await lease.is_ours() or not await runs.take_up(hold, holder):
             raise Superseded(attempt.key)
         earlier = await runs.steps(hold.run)
-    return changed(attempt, steps=RunLog(hold, runs, lease, earlier))
+    busy = BusyWatch((attempt.mail, *attempt.album), session, lease, attempt.parts)
+    return changed(attempt, steps=RunLog(hold, runs, lease, earlier, counted), busy=busy)
 
 
 async def prepare(attempt: Attempt) -> Prepared:
@@ -96,10 +109,10 @@ async def prepare(attempt: Attempt) -> Prepared:
     terms = inbound.terms or NO_TERMS
     if terms.history is not None:
         history = terms.history
-    if inbound.kind is Kind.FIRE:
-        notes, notices = (*notes, SCHEDULED), ()
-    proof, steps = attempt.proof(), attempt.steps
-    assert steps is not None
+    if (note := NOTES.get(inbound.kind)) is not None:
+        notes, notices = (*notes, note), ()
+    proof, steps, busy = attempt.proof(), attempt.steps, attempt.busy
+    assert steps is not None and busy is not None
     turn = Turn(
         proof.turn_id,
         key,
@@ -114,7 +127,9 @@ async def prepare(attempt: Attempt) -> Prepared:
         deadline=time.monotonic() + parts.pipe.settings.turn_timeout_seconds,
         rows=steps.rows,
         answers=attempt.taken_up.answers if attempt.taken_up is not None else {},
+        asker=attempt.taken_up.asker if attempt.taken_up is not None else None,
         steps=LoggedSteps(steps),
+        inbox=busy.inbox,
         files=BlobFiles(parts.pipe.blobs),
     )
     if inbound.source.chat_type != "dm":  # a DM has one speaker: the key need not be read to know that
@@ -135,15 +150,19 @@ async def run(prepared: Prepared) -> Result:
     A crash leaves the mail and counts the attempt.
     """
     attempt, turn, preview = prepared.attempt, prepared.turn, prepared.preview
-    lease, parts = attempt.lease, attempt.parts
+    lease, parts, busy, received_at = attempt.lease, attempt.parts, attempt.busy, attempt.mail.inbound.received_at
+    assert busy is not None
     if attempt.number > 1:
         metrics.REDELIVERED.inc()
     agent, live = parts.isolated_agent if attempt.isolated else parts.agent, LiveText.of(attempt)
     seen = live.take if live is not None else preview.heard if preview is not None else None
     reading = Reading(agent, turn, seen)
     showing = parts.typing.start(turn.mail[-1])
-    lease.turn_begins(attempt.mail.inbound.received_at, reading.stop)
+    lease.turn_begins(received_at, reading.stop)
     try:
+        await busy.begin(reading.stop)
+        if received_at <= lease.drop_until_ms and attempt.inbound.kind.is_dropped_by_stop:  # it came after we opened
+            raise Stopped(Result())
         with stage("agent"):
             result = await reading.result()
         if live is not None:
@@ -157,14 +176,35 @@ async def run(prepared: Prepared) -> Result:
         if preview is not None and preview.has_draft and stopped.kept is not None:
             raise Stopped(_said_so_far(stopped.kept, attempt)) from None
         raise
+    except (Superseded, AlreadyDone, Unavailable):  # such an attempt does not count
+        raise
+    except Exception:
+        await _count_failed(attempt, reading.so_far())
+        raise
     finally:
         lease.turn_ends()
+        await busy.end()
         if live is not None:
             live.close()
         if showing is not None:
             showing.cancel()
         if preview is not None:
             await preview.end()
+
+
+async def _count_failed(attempt: Attempt, kept: Result) -> None:
+    """Count what an attempt has used that failed. Rows of steps are left out: the next attempt goes on with them, and the end of
+    the message counts them."""
+    steps = attempt.steps
+    known = [*steps.rows, *steps.uncounted] if steps is not None else []
+    used = [row.data[marks.USAGE] for row in kept.entries if marks.USAGE in row.data and row not in known]
+    day, usage = day_at(now_ms(), attempt.parts.pipe.settings), attempt.parts.pipe.store.usage
+    try:
+        for each in (*kept.spent, *used):
+            if isinstance(each, Mapping):
+                await usage.aside(each, whose(attempt), day)
+    except Unavailable as error:
+        log.get().warning("usage of a failed attempt not counted", key=attempt.key, error=str(error))
 
 
 def _said_so_far(kept: Result, attempt: Attempt) -> Result:

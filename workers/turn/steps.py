@@ -32,7 +32,9 @@ RETRY_SECONDS = 0.5  # between tries to write while the database is away
 class RunLog:
     """What the attempts at one message have done. `Superseded` is raised before any effect that is another worker's to have."""
 
-    def __init__(self, hold: Hold, runs: Runs, lease: Lease, earlier: Sequence[RecordedStep] = ()) -> None:
+    def __init__(
+        self, hold: Hold, runs: Runs, lease: Lease, earlier: Sequence[RecordedStep] = (), counted: int = 0
+    ) -> None:
         self._hold = hold
         self._runs = runs
         self._lease = lease
@@ -41,6 +43,8 @@ class RunLog:
         self._unknown: set[tuple[str | None, str]] = set()  # calls that may have happened: id, and what the model reads
         self.is_open = bool(earlier)  # whether the database may have the run
         self.rows = _rows(earlier)  # what earlier attempts finished
+        self._counted = counted  # the last step whose cost a commit has counted
+        self.counted_rows = len(_rows([step for step in earlier if step.n <= counted]))  # of `rows`, from the first on
 
     async def response(self, row: Entry) -> None:
         n = self._next()
@@ -75,6 +79,16 @@ class RunLog:
         await self._kept(lambda: self._runs.end(self._hold, begun.n, effect, stepped))
         reach("step.after_end")
 
+    @property
+    def last(self) -> int:
+        """The number of the last step; 0: there is none."""
+        return max(self._steps, default=0)
+
+    @property
+    def uncounted(self) -> list[Entry]:
+        """The rows of steps, of this attempt and those before it, whose cost no commit has counted."""
+        return [step.row for step in self._steps.values() if step.row is not None and step.n > self._counted]
+
     def marked(self, rows: Sequence[Entry]) -> Sequence[Entry]:
         """The rows, with a mark on the results of calls that may have happened: traces show them."""
         if not self._unknown:
@@ -86,8 +100,13 @@ class RunLog:
             for row in rows
         ]
 
+    def effects(self) -> list[str]:
+        """The names of the tools whose calls this and earlier attempts began and that change something, in order."""
+        begun = [step for _, step in sorted(self._steps.items()) if step.effect not in (None, Effect.READ)]
+        return [step.name for step in begun]
+
     def _next(self) -> int:
-        return max(self._steps, default=0) + 1
+        return self.last + 1
 
     def _found(self, call: Call) -> RecordedStep | None:
         """The step of a call: one of the last response, or one without a response that an earlier attempt made."""

@@ -11,6 +11,7 @@ import asyncio
 from shared.clock import now_ms
 from shared.lane import Lease
 from shared.lane.session_lock import SessionLock
+from shared.stages import stage
 from workers.turn.acknowledge import acknowledge, give_back
 from workers.turn.attempt import Attempt, HeldKey
 from workers.turn.conclude import commit, conclude
@@ -47,12 +48,15 @@ async def take_turns(lease: Lease, parts: TurnParts) -> Outcome:
 async def take_first(held: HeldKey) -> Outcome:
     """Bring the first mail to an outcome. Every error becomes one, unless a store of ours is away."""
     try:
-        step: Opened | Attempt | Conclusion | Outcome = await open_first(held)
-        if isinstance(step, Opened):
-            step = await begin(held, step)
-        if isinstance(step, Attempt):
-            step = await answer(step)
-        return await commit(step) if isinstance(step, Conclusion) else step
+        opened = await open_first(held)
+        if not isinstance(opened, Opened):
+            return opened
+        inbound = opened.mail.inbound
+        with stage("turn", inbound.source.platform, inbound.trace):
+            step: Attempt | Conclusion | Outcome = await begin(held, opened)
+            if isinstance(step, Attempt):
+                step = await answer(step)
+            return await commit(step) if isinstance(step, Conclusion) else step
     except Exception as error:
         return await not_begun(held, error)
 

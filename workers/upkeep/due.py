@@ -6,11 +6,13 @@ A key that belongs to another server since the list of servers was changed is mo
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 
 import redis
 
-from shared import log, metrics
+from shared import keys, log, metrics
 from shared.background import survived
+from shared.clock import now_ms
 from shared.errors import Unavailable
 from shared.failpoints import reach
 from shared.lane import Lane, Recovered
@@ -22,6 +24,8 @@ from shared.value import value
 from workers.upkeep.housekeeping_duty import AT_ONCE
 
 LOOK_SECONDS = 0.5
+SIGN_SECONDS = 5.0  # between two signs of life
+SIGN_TTL_S = 7 * 86_400  # an alert asks how old the sign is
 
 
 @value
@@ -41,6 +45,7 @@ class DueKeys:
     def __init__(self, pipe: Pipeline, server: RedisServer) -> None:
         self._lanes = pipe.lanes
         self._server = server
+        self._signed = 0.0  # monotonic: when the last sign of life was left
 
     async def look(self) -> float:
         """Wake all keys that are due. Gives the seconds until the next one is, if that is sooner than the usual pause."""
@@ -50,7 +55,14 @@ class DueKeys:
             while page.keys == AT_ONCE:
                 page = await self._wake_page(lane, page.skip)
             soonest = min(soonest, page.next_seconds)
+        await self._sign()
         return soonest
+
+    async def _sign(self) -> None:
+        """Leave a sign of life, so that somebody can be told when no housekeeper has been here for long."""
+        if monotonic() - self._signed > SIGN_SECONDS:
+            await self._server.asked(self._server.client.set(keys.HOUSEKEEPER, now_ms(), ex=SIGN_TTL_S))
+            self._signed = monotonic()
 
     async def _wake_page(self, lane: Lane, skip: int) -> _Page:
         due, next_seconds = await lane.due(self._server, AT_ONCE, skip=skip)

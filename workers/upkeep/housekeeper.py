@@ -9,16 +9,22 @@ from shared.pipeline import Pipeline
 from workers.upkeep.asks import OverdueQuestions
 from workers.upkeep.blobs import UnreferredBlobs
 from workers.upkeep.due import DueKeys
+from workers.upkeep.heartbeat import Heartbeat
 from workers.upkeep.housekeeping_duty import HousekeepingDuty
 from workers.upkeep.index import SearchIndexing
 from workers.upkeep.journal import UnknownMail
 from workers.upkeep.memory import EndedConversations
+from workers.upkeep.old_slots import OldSlots
 from workers.upkeep.outbox import UnknownReplies
+from workers.upkeep.pauses import KeptPauses
+from workers.upkeep.prune import ExpiredRecords
 from workers.upkeep.rq_leftovers import RqLeftovers
 from workers.upkeep.runs import LeftoverRuns
 from workers.upkeep.schedules import DueSchedules
 from workers.upkeep.stateless import EndedRequests
 from workers.upkeep.stuck import StuckWakes
+from workers.upkeep.synthetic import SyntheticMessages
+from workers.upkeep.tasks import UnseenTasks
 
 LOOK_LIMIT_SECONDS = 120.0  # the longest that a look may take: what it did stays done, and the next begins anew
 LEAST_PAUSE_SECONDS = 0.01
@@ -44,10 +50,16 @@ def duties(pipe: Pipeline) -> list[HousekeepingDuty]:
         UnknownMail(pipe),
         UnknownReplies(pipe),
         DueSchedules(pipe),
+        Heartbeat(pipe),
+        UnseenTasks(pipe),
         SearchIndexing(pipe),
         EndedConversations(pipe),
+        KeptPauses(pipe),
     ]
-    return [*found, LeftoverRuns(pipe), OverdueQuestions(pipe), EndedRequests(pipe), UnreferredBlobs(pipe)]
+    if pipe.settings.synthetic.seconds:
+        found.append(SyntheticMessages(pipe))
+    found += [LeftoverRuns(pipe), OverdueQuestions(pipe), EndedRequests(pipe), UnreferredBlobs(pipe)]
+    return [*found, OldSlots(pipe), ExpiredRecords(pipe)]
 
 
 async def repeat(duty: HousekeepingDuty, stopping: asyncio.Event) -> None:

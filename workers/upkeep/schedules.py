@@ -7,6 +7,7 @@ fills its mailbox.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
@@ -15,11 +16,13 @@ from shared import log, metrics
 from shared.announcing import Announcement, announce
 from shared.background import survived
 from shared.clock import now_ms
-from shared.errors import PipelineError, Unavailable
+from shared.errors import AlreadyDone, PipelineError, Unavailable
 from shared.failpoints import reach
 from shared.messages import State
 from shared.permission import may_still_talk
 from shared.pipeline import Pipeline
+from shared.schedules.heartbeat import ID as HEARTBEAT
+from shared.schedules.heartbeat import NOTHING_OPEN, heartbeat_text
 from shared.schedules.schedule import Overlap, Schedule
 from shared.schedules.slots import Judged, ScheduleSlot, SlotState, is_late, judge
 from shared.store.schedules import Fired
@@ -69,9 +72,14 @@ class DueSchedules:
                 return
             if await self._fails_always(schedule):
                 return
+            schedule = await self._with_text(schedule)
             judged = await self._judged(schedule, now)
             reach("schedule.before_claim")
-            fired = await self._store.claim(schedule, judged.slots, judged.next_at, now)
+            try:
+                fired = await self._store.claim(schedule, judged.slots, judged.next_at, now)
+            except AlreadyDone:
+                judged = _passed_over(schedule)
+                fired = await self._store.claim(schedule, judged.slots, judged.next_at, now)
             reach("schedule.after_claim")
             if fired is False:  # another housekeeper was faster
                 return
@@ -92,7 +100,16 @@ class DueSchedules:
             return judged
         return replace(judged, slots=(*judged.slots[:-1], ScheduleSlot(last.at_ms, SlotState.SKIPPED, reason)))
 
+    async def _with_text(self, schedule: Schedule) -> Schedule:
+        """The schedule with what its agent is to be asked now: of the heartbeat, that is in a file."""
+        if schedule.id != HEARTBEAT:
+            return schedule
+        file = self._pipe.settings.schedule.heartbeat.file
+        return replace(schedule, text=await asyncio.to_thread(heartbeat_text, file))
+
     async def _hindrance(self, schedule: Schedule, slot: int) -> str | None:
+        if not schedule.text:
+            return NOTHING_OPEN
         if schedule.origin is not None and not await may_still_talk(self._pipe, schedule.origin):
             return "its owner may no longer talk to the bot"
         if schedule.overlap is Overlap.ALL:
@@ -137,7 +154,16 @@ class DueSchedules:
         return int.from_bytes(digest) % spread_ms if spread_ms else 0
 
 
+def _passed_over(schedule: Schedule) -> Judged:
+    """What becomes of a slot that has its record already: it was resumed by a clock that is behind the one that ran it."""
+    assert schedule.due_at is not None
+    log.get().warning("a slot came twice, and ran once", schedule=schedule.id, slot=schedule.due_at)
+    return Judged((), schedule.rule.next_after(schedule.due_at))
+
+
 def _report(schedule: Schedule, judged: Judged) -> None:
+    if not judged.slots:
+        return
     for slot in judged.slots:
         metrics.SLOTS.labels(slot.state.value).inc()
     last = judged.slots[-1]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def doctor(json: show.Json = False) -> None:
-    """Check settings, servers, persistence, clocks, schema, disk and processes. Exit code 1 if anything fails."""
+    """Check settings, platforms, servers, persistence, clocks, schema, disk and processes. Exit code 1 if anything fails."""
     from shared import log
 
     log.setup("error", "doctor")
@@ -46,15 +46,16 @@ def examine() -> list[Finding]:
 async def _examine(config: Settings) -> list[Finding]:
     from keyturn.cli.doctor.configuration import check_configuration
     from keyturn.cli.doctor.database import check_database
-    from keyturn.cli.doctor.processes import check_backlog
+    from keyturn.cli.doctor.platforms import ask_platforms
+    from keyturn.cli.doctor.processes import check_backlog, check_closed_chats, check_pauses
 
-    findings = list(check_configuration(config))
+    findings = [*check_configuration(config), *await ask_platforms(config)]
     readable, found = await check_database(config)
     findings += found
     answering, found = await _examine_servers(config)
     findings += found
     if readable and answering:
-        findings.append(await check_backlog(config))
+        findings += [await check_backlog(config), *await check_closed_chats(config), *await check_pauses(config)]
     return findings
 
 
@@ -67,7 +68,7 @@ async def _examine_servers(config: Settings) -> tuple[bool, list[Finding]]:
     from shared.redis_servers import Servers
 
     try:
-        servers = Servers(config.redis_urls(), config.partitions)
+        servers = Servers(config.redis_urls(), config.partitions, config.redis_tls.connecting())
     except ConfigurationError as error:
         return False, [fail("redis", str(error), "set KEYTURN_REDIS_URL, or start `keyturn up` in this directory")]
     except ValueError:  # its text may quote the URL, and so the password

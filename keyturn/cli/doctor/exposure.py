@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from keyturn.cli.doctor.finding import Finding, ok, redacted, warn
+from shared.redis_url import hosts_of, split_urls
 from shared.settings import Settings
 
 SETTINGS_FILES = (Path(".env"), Path("keyturn.toml"))
@@ -16,9 +17,8 @@ SETTINGS_FILES = (Path(".env"), Path("keyturn.toml"))
 
 def check_exposure(settings: Settings) -> Iterator[Finding]:
     yield from readable_files((*SETTINGS_FILES, settings.data_dir))
-    urls = settings.redis_url.get_secret_value().split(",") if settings.redis_url is not None else ()
-    for url in map(str.strip, urls):
-        if url.startswith("redis://") and not is_here(url):
+    for url in split_urls(settings.redis_url.get_secret_value()) if settings.redis_url is not None else ():
+        if url.startswith(("redis://", "redis+sentinel://")) and not all(map(is_this_machine, hosts_of(url))):
             yield warn(f"redis {redacted(url)}", "everything travels in the clear", "use rediss:// (TLS)")
     for block in settings.blocks:
         for name, url in block.addresses.items():
@@ -45,7 +45,14 @@ def readable_files(paths: Iterable[Path]) -> Iterator[Finding]:
 def is_here(url: str) -> bool:
     """Whether a URL stays on this machine."""
     try:
-        host = urlsplit(url).hostname or ""
+        return is_this_machine(urlsplit(url).hostname or "")
+    except ValueError:
+        return False
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host is this one; no host at all is a socket in the file system."""
+    try:
         return host in ("", "localhost") or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

@@ -21,6 +21,8 @@ def redacted(url: str) -> str:
 def said(error: BaseException, url: str) -> str:
     """What a server or a driver said, in one line; its kind only, if the line might repeat a secret."""
     kind = type(error).__name__
+    if kind == "MasterNotFoundError":  # what redis-py says of each Sentinel fills the screen
+        return "no Sentinel answers, or none knows a primary of that service"
     lines = str(error).strip().splitlines()
     secret = url.partition("://")[2].rpartition("@")[0].partition(":")[2]
     hidden = url.count("@") > 1 or (secret and lines and (secret in lines[0] or unquote(secret) in lines[0]))

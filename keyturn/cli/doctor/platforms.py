@@ -1,10 +1,14 @@
-"""What the settings say about each platform: whether it works as far as it is set, and whether anybody may talk there."""
+"""What the settings say about each platform: whether it works as far as it is set, and whether anybody may talk there. And
+what the platform itself says: whether it takes our credentials, and where it sends messages."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
-from keyturn.cli.doctor.finding import Finding, warn
+from keyturn.cli.doctor.finding import Finding, Level, warn
+from producers.connecting import connect_of, examined
+from shared.platforms import CONNECTING
 from shared.platforms.settings import ChatSettings, PlatformSettings
 from shared.settings import PREFIX, Settings
 
@@ -16,6 +20,21 @@ def check_platforms(settings: Settings) -> Iterator[Finding]:
             yield _off(block)
         if isinstance(block, ChatSettings) and block.on and not _lets_in_anybody(block, settings):
             yield _empty(block, settings)
+
+
+async def ask_platforms(settings: Settings) -> list[Finding]:
+    """What every platform that is on says when it is asked, by the check of `keyturn connect`. Changes nothing there."""
+    blocks = {name: block for name in CONNECTING if (block := settings.platform(name)) is not None and block.on}
+    found = await asyncio.gather(*(_ask(name, block) for name, block in blocks.items()))
+    return [finding for findings in found for finding in findings]
+
+
+async def _ask(name: str, block: PlatformSettings) -> list[Finding]:
+    part = connect_of(name)
+    found = await examined(name, part.check(block))
+    if any(finding.level is Level.FAIL for finding in found):
+        return found  # what else it would say follows from that
+    return [*found, *await examined(name, part.check_reception(block))]
 
 
 def _off(block: PlatformSettings) -> Finding:

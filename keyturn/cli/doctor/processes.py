@@ -15,7 +15,7 @@ from shared.errors import PipelineError
 from shared.lane.rq_names import WORKERS, WorkerField, queue_key
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.pipeline import open_pipeline
-from shared.reading.backlog import backlog
+from shared.reading.overview import BOUND, BoundedCount, stored_now
 from shared.redis_servers import RedisServer, Servers
 from shared.settings import Settings
 from shared.value import value
@@ -25,6 +25,7 @@ ANSWER_SECONDS = 5.0
 SILENT_SECONDS = 30.0  # workers report every second
 OVERDUE_SECONDS = 5.0  # a housekeeper looks twice a second
 AT_MOST = 500
+PAUSES_NAMED = 5
 
 
 @value
@@ -87,7 +88,7 @@ async def check_backlog(settings: Settings) -> Finding:
         async with open_pipeline(settings) as pipe:
             waiting = await pipe.store.journal.waiting_keys(after="", older_than_ms=patience_ms, limit=AT_MOST)
             asleep = sum([(await pipe.lane_of(key).awake([key])).count(False) for key in waiting])
-            found = await backlog(pipe.store)
+            found = await stored_now(pipe)
     except (PipelineError, redis.RedisError, OSError) as error:
         return fail("backlog", f"cannot be read: {type(error).__name__}", "see the checks above")
     if asleep:
@@ -95,13 +96,42 @@ async def check_backlog(settings: Settings) -> Finding:
             asleep, "key waits in the journal, and Redis has lost it", "keys wait in the journal, and Redis lost them"
         )
         return fail("backlog", lost, "start `keyturn housekeep`")
-    waiting = (
-        f"{counted(found.messages.count, 'message', 'messages')} and {counted(found.replies.count, 'reply', 'replies')}"
-    )
-    if found.dead_letters:
-        letters = counted(found.dead_letters, "dead letter is", "dead letters are")
+    waiting = f"{_bounded(found.messages, 'message', 'messages')} and {_bounded(found.replies, 'reply', 'replies')}"
+    if found.dead_letters.count:
+        letters = _bounded(found.dead_letters, "dead letter is", "dead letters are")
         return warn("backlog", f"{waiting} waiting, {letters} open", "see `keyturn dead list`")
     return ok("backlog", f"{waiting} waiting, no dead letter is open")
+
+
+async def check_closed_chats(settings: Settings) -> list[Finding]:
+    """Whether chats take nothing from us any more. Nothing to say where none does."""
+    try:
+        async with open_pipeline(settings) as pipe:
+            closed = await pipe.store.closed_chats.count()
+    except (PipelineError, OSError) as error:
+        return [fail("closed chats", f"cannot be read: {type(error).__name__}", "see the checks above")]
+    if not closed:
+        return []
+    what = counted(closed, "chat takes nothing from us any more", "chats take nothing from us any more")
+    return [warn("closed chats", what, "see `keyturn deliveries list`; a message from there opens a chat again")]
+
+
+async def check_pauses(settings: Settings) -> list[Finding]:
+    """Whether somebody holds something back. Nothing to say where nobody does."""
+    try:
+        async with open_pipeline(settings) as pipe:
+            scopes = [row["scope"] for row in (await pipe.store.pauses.now()).rows]
+    except (PipelineError, OSError) as error:
+        return [fail("pauses", f"cannot be read: {type(error).__name__}", "see the checks above")]
+    if not scopes:
+        return []
+    named = ", ".join(scopes[:PAUSES_NAMED]) + (", …" if len(scopes) > PAUSES_NAMED else "")
+    what = f"{counted(len(scopes), 'pause is', 'pauses are')} in force: {named}"
+    return [warn("pauses", what, "see `keyturn keys pauses`; `keyturn keys resume SCOPE` ends one")]
+
+
+def _bounded(found: BoundedCount, one: str, many: str) -> str:
+    return counted(found.count, one, many) if found.count <= BOUND else f"{found.text} {many}"
 
 
 async def _workers(server: RedisServer) -> list[Worker]:

@@ -8,9 +8,10 @@ from starlette.responses import Response
 
 from keyturn.dashboard.desk import ROWS, Desk, Visit
 from keyturn.dashboard.render import link
-from shared.errors import CannotDo, NotFound
+from shared.errors import CannotDo, Malformed, NotFound
 from shared.lane_key import conversation_of
 from shared.operating.keys import release_key, stop_key
+from shared.pause_scope import chat_of
 from shared.reading.conversation_query import QUALIFIERS, parse_query
 from shared.reading.conversations import LOOKED_AT, FoundConversations, find_conversations
 from shared.reading.dead_letters import dead_letters_of
@@ -19,6 +20,8 @@ from shared.reading.mailbox import KeyInJournal, mailbox_of
 from shared.reading.sessions import StoredSession, last_rows, session
 from shared.reading.waiting_reason import waiting_reason
 from shared.reading.workers import all_workers
+from shared.session_key import SessionKey
+from shared.value import value
 
 TRANSCRIPT_ROWS = 100
 PARTS = 20
@@ -56,6 +59,7 @@ async def _page(desk: Desk, visit: Visit, key: str, *, with_text: bool) -> Respo
     return desk.page(
         "conversation.html",
         visit,
+        here=link("/conversation", key=key),
         key=key,
         mailbox=mailbox,
         gaps=_gaps([entry.seq for entry in mailbox.mail]),
@@ -66,6 +70,7 @@ async def _page(desk: Desk, visit: Visit, key: str, *, with_text: bool) -> Respo
         sent=(await parts_of_conversation(pipe.store, conversation_of(key), PARTS))[::-1],
         letters=await dead_letters_of(pipe.store, key, LETTERS),
         turn_timeout=pipe.settings.turn_timeout_seconds,
+        offers=_offers(key, {pause.scope for pause in desk.watch.pauses}),
     )
 
 
@@ -83,6 +88,29 @@ async def stop(desk: Desk, visit: Visit) -> Response:
     what = "The running turn was asked to end" if stopped.was_running else "No turn was running"
     text = f"{what}. Messages that get no answer: {stopped.messages}."
     return desk.done(visit, text, link("/conversation", key=key))
+
+
+@value
+class PauseOffer:
+    """A pause that this page can begin or end."""
+
+    name: str  # what it holds
+    scope: str
+    held: bool  # it is paused now
+    hint: str
+
+
+def _offers(key: str, held: set[str]) -> list[PauseOffer]:
+    """The conversation and its chat; nothing for the keys of other lanes."""
+    try:
+        conversation = SessionKey.parse(key)
+    except Malformed:
+        return []
+    chat = chat_of(conversation).text
+    return [
+        PauseOffer("conversation", key, key in held, "Its messages are accepted and wait. A turn that runs now ends."),
+        PauseOffer("chat", chat, chat in held, "The same for every conversation in this chat, and for replies to it."),
+    ]
 
 
 async def _session(desk: Desk, key: str) -> StoredSession | None:

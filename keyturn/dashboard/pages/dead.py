@@ -8,7 +8,7 @@ from keyturn.dashboard.desk import ROWS, Desk, Visit
 from keyturn.dashboard.render import link
 from shared.errors import CannotDo
 from shared.operating.dead_bulk import LetterAction, LetterFilter, deal_with_letters, matching_letters
-from shared.operating.dead_letters import drop_letter, replay_letter
+from shared.operating.dead_letters import drop_letter, edit_and_replay_letter, replay_letter
 from shared.reading.dead_letters import NEWEST, LetterState, dead_letter, dead_letter_page
 
 LARGEST = 2**63 - 1
@@ -38,7 +38,8 @@ async def read(desk: Desk, visit: Visit) -> Response:
 
 async def _page(desk: Desk, visit: Visit, id: int, *, with_payload: bool) -> Response:
     letter = await dead_letter(desk.pipe.store, min(id, LARGEST))
-    return desk.page("letter.html", visit, letter=letter, with_payload=with_payload)
+    here = link("/dead/letter", id=letter.id)
+    return desk.page("letter.html", visit, here=here, letter=letter, with_payload=with_payload)
 
 
 async def deal_with_one(desk: Desk, visit: Visit) -> Response:
@@ -53,20 +54,32 @@ async def deal_with_one(desk: Desk, visit: Visit) -> Response:
     return desk.done(visit, f"Dead letter {id} runs again. {replayed.note}".strip(), back)
 
 
+async def edit_and_replay(desk: Desk, visit: Visit) -> Response:
+    """A new message with the edited text, at the end of its conversation's line."""
+    id, text = _id(visit.form.one("id")), visit.form.one("text").replace("\r\n", "\n")  # as browsers send lines
+    done = await desk.act(
+        visit, "edit and replay dead letter", str(id), lambda: edit_and_replay_letter(desk.pipe, id, text)
+    )
+    back = link("/messages", id=done.message)
+    return desk.done(visit, f"The edited message runs as a new one at the end of its line. {done.note}".strip(), back)
+
+
 async def plan_bulk(desk: Desk, visit: Visit) -> Response:
     """The dry run: what matches, and what would become of it. Changes nothing."""
     action, wanted = _action(visit.form.one("action")), _filter(visit)
     found = await matching_letters(desk.pipe.store, wanted)
-    return desk.page("bulk.html", visit, action=action, wanted=wanted, found=found, words=_options(action, wanted))
+    values = {"action": action, "wanted": wanted, "found": found, "words": _options(action, wanted)}
+    return desk.page("bulk.html", visit, here="/dead", **values)
 
 
 async def run_bulk(desk: Desk, visit: Visit) -> Response:
-    """What the dry run showed: exactly those letters, whatever has come since."""
+    """What the dry run showed: exactly those letters, whatever has come since. Each has a row of its own in the audit log."""
     action, wanted = _action(visit.form.one("action")), _filter(visit)
     ids = tuple(_id(text) for text in visit.form.one("ids").split(",") if text)
     target = f"{len(ids)} letters: {_words(wanted)}"
+    operator = desk.operator(visit)
     result = await desk.act(
-        visit, f"{action.value} dead letters", target, lambda: deal_with_letters(desk.pipe, action, ids)
+        visit, f"{action.value} dead letters", target, lambda: deal_with_letters(desk.pipe, action, ids, operator)
     )
     did = "replayed" if action is LetterAction.REPLAY else "dropped"
     failed = "; ".join(f"{count} not: {reason}" for reason, count in result.failed)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 import orjson
 from starlette.responses import Response, StreamingResponse
 
-from keyturn.dashboard.desk import Desk, Visit
+from keyturn.dashboard.desk import Desk, Visit, rights
 from keyturn.dashboard.guard import Refused
 from keyturn.dashboard.pages.overview import numbers
 from keyturn.dashboard.render import render
@@ -32,10 +32,12 @@ async def follow(desk: Desk, visit: Visit) -> Response:
 
 async def _events(desk: Desk, visit: Visit, stopping: asyncio.Event) -> AsyncIterator[bytes]:
     desk.followers += 1
+    known = {"login": visit.login, "may": rights(visit.login), "here": "/"}
     try:
         while not stopping.is_set() and desk.logins.find(visit.login.secret) is not None:
-            values = numbers(await desk.watch.look(), desk)
-            html = render("overview_live.html", values)
+            await desk.watch.look_at_pauses()
+            values = {**numbers(await desk.watch.look(), desk), **known}
+            html = render("pause_banner.html", values) + render("overview_live.html", values)
             yield b"event: overview\ndata: " + orjson.dumps({"html": html}) + b"\n\n"
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(EVERY_SECONDS):

@@ -9,11 +9,12 @@ from starlette.responses import Response
 
 from keyturn.dashboard.chart import Chart, chart
 from keyturn.dashboard.desk import Desk, Visit
-from keyturn.dashboard.verdict import verdict
 from keyturn.dashboard.watch import Watch
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
+from shared.pause_scope import platform_scope
 from shared.platforms import facts_of
 from shared.reading.overview import Overview
+from shared.reading.verdict import verdict
 from shared.settings import Settings
 
 WORKERS_SHOWN = 12
@@ -28,7 +29,7 @@ def numbers(seen: Overview, desk: Desk) -> dict[str, Any]:
     turns = seen.lane(TURNS)
     behind = None
     if seen.stored is not None:  # messages that are not the first of their conversation
-        behind = max(0, seen.stored.messages.count - turns.ready - turns.running - turns.delayed)
+        behind = max(0, seen.stored.messages.count - turns.ready - turns.running - turns.delayed - turns.paused)
     return {
         "verdict": verdict(seen, datetime.now(UTC)),
         "seen": seen,
@@ -42,15 +43,17 @@ def numbers(seen: Overview, desk: Desk) -> dict[str, Any]:
         "more_workers": max(0, len(seen.workers) - WORKERS_SHOWN),
         "slots": sum(worker.capacity for worker in seen.workers if worker.alive),
         "platforms": platforms(desk.pipe.settings),
+        "paused": desk.watch.pauses,
+        "recent": desk.watch.recent,
         "charts": _charts(desk.watch),
         "rate": desk.watch.samples[-1].parts_per_second if desk.watch.samples else None,
     }
 
 
-def platforms(settings: Settings) -> list[tuple[str, str]]:
-    """The platforms that are on, and how their messages come in."""
+def platforms(settings: Settings) -> list[tuple[str, str, str]]:
+    """The platforms that are on, how their messages come in, and the scope of a pause of each."""
     listening = settings.listening
-    return [(facts_of(name).title, _way(name, listening)) for name in settings.connected]
+    return [(facts_of(name).title, _way(name, listening), platform_scope(name).text) for name in settings.connected]
 
 
 def _way(name: str, listening: tuple[str, ...]) -> str:

@@ -9,6 +9,7 @@ from starlette.responses import Response, StreamingResponse
 from keyturn.dashboard.access import Role
 from keyturn.dashboard.desk import ROWS, Desk, Visit
 from keyturn.dashboard.guard import check_role
+from keyturn.dashboard.render import link
 from shared.errors import CannotDo
 from shared.operating.sessions import delete_session
 from shared.reading.export import export_session, json_line
@@ -55,7 +56,7 @@ async def read(desk: Desk, visit: Visit) -> Response:
 async def _page(desk: Desk, visit: Visit, id: str, *, with_text: bool) -> Response:
     stored = await session(desk.pipe.store, id)
     rows = await last_rows(desk.pipe.store, stored.id, TRANSCRIPT_ROWS)
-    return desk.page("session.html", visit, stored=stored, rows=rows, with_text=with_text)
+    return desk.page("session.html", visit, here=_link(stored), stored=stored, rows=rows, with_text=with_text)
 
 
 async def export(desk: Desk, visit: Visit) -> Response:
@@ -73,7 +74,8 @@ async def export(desk: Desk, visit: Visit) -> Response:
 
 async def confirm_delete(desk: Desk, visit: Visit) -> Response:
     """Says what will be gone. Changes nothing."""
-    return desk.page("delete.html", visit, stored=await session(desk.pipe.store, visit.form.one("id")))
+    stored = await session(desk.pipe.store, visit.form.one("id"))
+    return desk.page("delete.html", visit, here=_link(stored), stored=stored)
 
 
 async def delete(desk: Desk, visit: Visit) -> Response:
@@ -88,3 +90,8 @@ async def delete(desk: Desk, visit: Visit) -> Response:
 
     count = await desk.act(visit, "delete session", id, work)
     return desk.done(visit, f"The session and its {count} rows are gone.", "/sessions")
+
+
+def _link(stored: StoredSession) -> str:
+    """The page of a session."""
+    return link("/session", id=stored.id)

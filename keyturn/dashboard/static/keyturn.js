@@ -4,14 +4,19 @@ const policy = window.trustedTypes?.createPolicy("keyturn", { createHTML: (text)
 
 // The login token stands in the fragment, which no server sees. It is taken out of the address before anything else.
 const login = document.getElementById("login");
-if (login && location.hash.length > 20) {
+function useToken() {
+  if (!login || location.hash.length <= 20) return;
   login.elements.token.value = decodeURIComponent(location.hash.slice(1));
   history.replaceState(null, "", location.pathname + location.search);
   login.requestSubmit();
 }
+useToken();
+window.addEventListener("hashchange", useToken); // a link that is opened where the login page is open already
 
-// Live: parts of the page are replaced where the server's HTML for them has changed. The server escapes every text in it, and
-// a parsed document runs nothing.
+document.documentElement.classList.add("script"); // buttons that only a script can serve are shown now
+
+// Live: parts of the page take over what the server's HTML for them says. The server escapes every text in it, and a parsed
+// document runs nothing. Elements that stay the same stay in place: a focus, a selection or a click under way is not lost.
 const STALE_MS = 5000;
 const pulse = document.querySelector("[data-live]");
 
@@ -19,11 +24,24 @@ function replaceParts(html) {
   const fresh = new DOMParser().parseFromString(policy.createHTML(html), "text/html");
   for (const part of fresh.querySelectorAll("[data-part]")) {
     const here = document.getElementById(part.id);
-    if (!here || here.outerHTML === part.outerHTML) continue;
-    const focused = here === document.activeElement;
-    here.replaceWith(document.adoptNode(part));
-    if (focused) part.focus();
+    if (here) takeOver(here, part);
   }
+}
+
+function takeOver(here, fresh) {
+  if (here.nodeName !== fresh.nodeName || here.dataset?.key !== fresh.dataset?.key) {
+    here.replaceWith(document.adoptNode(fresh)); // another thing: it shall not have the old one's button under the pointer
+    return;
+  }
+  if (here.nodeType !== Node.ELEMENT_NODE) {
+    if (here.data !== fresh.data) here.data = fresh.data;
+    return;
+  }
+  for (const { name } of [...here.attributes]) if (!fresh.hasAttribute(name)) here.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (here.getAttribute(name) !== value) here.setAttribute(name, value);
+  const [before, after] = [[...here.childNodes], [...fresh.childNodes]];
+  after.forEach((child, n) => (n < before.length ? takeOver(before[n], child) : here.append(document.adoptNode(child))));
+  before.slice(after.length).forEach((child) => child.remove());
 }
 
 function follow() {
@@ -73,23 +91,28 @@ if (menu) {
 
 // Commands are copied by a click; where the browser has no clipboard, they are selected.
 document.addEventListener("click", async (event) => {
-  const command = event.target.closest?.(".cli");
-  if (!command) return;
+  const button = event.target.closest?.(".copy");
+  if (!button) return;
+  const command = button.parentElement.querySelector("code");
   try {
     await navigator.clipboard.writeText(command.textContent);
-    command.classList.add("copied");
-    setTimeout(() => command.classList.remove("copied"), 1500);
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), 1500);
   } catch {
     getSelection()?.selectAllChildren(command);
   }
 });
 
-// Keyboard: / search, j and k rows, Enter opens the chosen row.
+// Keyboard: / search, j and k rows, Enter opens the chosen row, ? lists the keys.
 let chosen = -1;
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea")) return;
-  const rows = [...document.querySelectorAll(".list tbody tr")];
-  if (event.key === "/") {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea, dialog")) return;
+  const rows = [...document.querySelectorAll(".list tbody tr, .recent li")];
+  if (event.key === "?") {
+    document.getElementById("keys")?.showModal();
+  } else if (event.key === "g") {
+    document.querySelector(".brand")?.click();
+  } else if (event.key === "/") {
     const search = document.querySelector(".search input[type=search]");
     if (!search) return;
     event.preventDefault();

@@ -15,7 +15,7 @@ from uuid import uuid4
 from producers.api.chat.request import ChatRequest
 from producers.api.keys import Caller
 from producers.message_body import NAME_LIMIT
-from shared.codec import message_id, storable
+from shared.codec import encode_text, message_id, storable
 from shared.control import parse as parse_command
 from shared.messages import Inbound, Source, Terms
 from shared.platforms.api import NAME
@@ -51,12 +51,13 @@ class Asked:
 
 def inbound_of(asked: Asked, received_at: int) -> Inbound:
     """The message as mail; Malformed for an id that no store could keep. `Idempotency-Key` names the event of a conversation:
-    a request that is repeated with it gets the same answer."""
+    a request that is repeated with it in the same conversation gets the same answer."""
     request, conversation, account = asked.request, asked.conversation, asked.caller.name
     repeated = asked.headers.get("idempotency-key", "") if conversation else ""
     event_id = storable(repeated) or f"evt_{uuid4().hex}"
     check_id(event_id)
-    id = message_id(NAME, account, event_id)
+    # Two conversations may use the same key, and neither may get the other's answer.
+    id = message_id(NAME, account, encode_text([conversation, asked.agent, event_id]) if repeated else event_id)
     source = Source(
         platform=NAME,
         chat=conversation or id,

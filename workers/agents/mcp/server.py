@@ -26,6 +26,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from shared import log
 from shared.errors import ConfigurationError
+from workers.agents.mcp.bounded import HEADERS, bound
 from workers.agents.mcp.stdio import stdio
 from workers.agents.model.contract import ToolSpec
 from workers.agents.programs.environment import environment
@@ -157,10 +158,10 @@ class SupervisedServer:
         """The way to the server, as the SDK wants it. `ended` is called when the server ends it."""
         config = self.config
         if config.url:
-            headers = {name: text.get_secret_value() for name, text in config.headers.items()}
+            headers = {**HEADERS, **{name: text.get_secret_value() for name, text in config.headers.items()}}
             limit = httpx2.Timeout(config.start_seconds, read=None)
             async with (
-                httpx2.AsyncClient(headers=headers, timeout=limit) as client,
+                httpx2.AsyncClient(headers=headers, timeout=limit, event_hooks={"response": [bound]}) as client,
                 streamable_http_client(config.url, http_client=client) as streams,
             ):
                 yield streams

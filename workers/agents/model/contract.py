@@ -13,6 +13,8 @@ from shared.value import value
 
 TOO_LONG_NOTICE = "This conversation has become too long for me. Please start a new one, or send a shorter message."
 
+USED_UP_NOTICE = "Sorry, I cannot answer: my quota at the service that I need is used up. Please tell whoever runs me."
+
 
 @value
 class ToolSpec:
@@ -74,6 +76,13 @@ class Model(Protocol):
 
 class ModelRefused(Permanent):
     """The provider will not answer this."""
+
+
+class QuotaUsedUp(Permanent):
+    """The provider wants money before it answers again. No other request would be answered either."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, USED_UP_NOTICE)
 
 
 class TooLong(ModelRefused):

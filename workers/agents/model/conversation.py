@@ -16,7 +16,7 @@ from shared.context.marks import BLOCKS, PICTURES, THINKING, user_row
 from shared.context.memory import remembered
 from shared.context.shared_thread import is_shared, signed
 from shared.context.tokens import estimate, replay_budget, row_tokens
-from shared.messages import Entry
+from shared.messages import Entry, Inbound
 from shared.session_key import SessionKey
 from workers.agents.model.attachments import Attachments
 from workers.agents.model.contract import Prompt, ToolSpec
@@ -43,7 +43,8 @@ class ModelConversation:
         entries = (*turn.history, *map(user_row, turn.mail))
         if attachments:
             entries = tuple([attachments.on(entry) for entry in entries])
-        if is_shared(SessionKey.parse(turn.session_key)):
+        self._is_shared = is_shared(SessionKey.parse(turn.session_key))
+        if self._is_shared:
             entries = tuple([signed(entry, turn.sender_key) for entry in entries])
         self._turn = turn
         self._entries = entries
@@ -68,6 +69,11 @@ class ModelConversation:
         self._shown = window(self._entries, cap=self._cap, budget=budget, at_least=at_least, times_in=self._times_in)
         rows = (*self._noted(), *(map(_cut, added) if self._is_short else added))
         return Prompt([*map(_text_only, rows)] if self._is_text_only else rows, self._told, self._tools)
+
+    def said(self, inbound: Inbound) -> Entry:
+        """What came in while the turn ran, as a row for `prompt`. Of its files the model reads the names."""
+        row = user_row(inbound)
+        return signed(row, self._turn.sender_key) if self._is_shared else row
 
     def shorten(self, own: Sequence[Entry] = ()) -> bool:
         """From now on half of the history that was shown, and the beginnings of what tools have told this turn. False where

@@ -21,7 +21,7 @@ from shared.byte_budget import ByteBudget
 from shared.context.marks import PICTURES
 from shared.errors import Outage, PipelineError, RateLimited, Transient
 from workers.agents.model.attachments import Picture
-from workers.agents.model.contract import ModelRefused, Piece, Prompt, Response, TooLong
+from workers.agents.model.contract import ModelRefused, Piece, Prompt, QuotaUsedUp, Response, TooLong
 from workers.agents.model.direct_messages import marks_of, messages, reasoning_of
 from workers.agents.model.usage import Tokens, estimated, usage_of
 from workers.agents.openai_format.refusals import PATIENCE, TOO_LONG_CODES
@@ -99,14 +99,17 @@ def classified(error: Exception, provider: str) -> PipelineError:
     if isinstance(error, failures.ModelContextWindowExceededError) or _codes(error) & TOO_LONG_CODES:
         return TooLong()
     if isinstance(error, failures.ModelRateLimitError):
-        return RateLimited(_wait(error) or PATIENCE, provider=provider, status=status)
+        wait = _wait(error)
+        return RateLimited(wait or PATIENCE, provider=provider, status=status, is_guess=not wait)
     if isinstance(error, failures.ModelUnavailableError) and (wait := _wait(error)) is not None:
         return RateLimited(wait, provider=provider, status=status)
     away = failures.ModelUnavailableError | failures.ModelServerError | failures.ModelConnectionError
     # One that takes too long may do so because of what it was asked.
     if isinstance(error, away) and not isinstance(error, failures.ModelTimeoutError):
         return Outage(what, provider=provider, status=status)
-    lost = failures.ModelRequestRejectedError | failures.ModelQuotaExceededError | failures.ContentFilterError
+    if isinstance(error, failures.ModelQuotaExceededError):
+        return QuotaUsedUp(what)
+    lost = failures.ModelRequestRejectedError | failures.ContentFilterError
     if isinstance(error, lost | failures.UserError):
         return ModelRefused(what)
     return Transient(what)

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from shared.context.marks import PICTURES
 from shared.errors import Ambiguous, Outage, Silent, Transient, Unreachable
-from shared.http_client import HttpClient, HttpStream, open_http_client
+from shared.http_client import HttpClient, HttpStream, hold_http_client
 from shared.value import value
 from workers.agents.model.contract import Piece, Prompt, Response, Unfinished
 from workers.agents.model.usage import estimated, price, usage_of
@@ -108,14 +108,10 @@ class ChatCompletions:
         """The client of the running event loop. The generator that holds it is closed by the loop when that shuts down."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
-            self._loop, self._held = loop, _holding(self._server.proxy)
+            self._loop = loop
+            self._held = hold_http_client(connections=0, seconds=CONNECT_SECONDS * 2, proxy=self._server.proxy)
             self._client = await anext(self._held)
         return self._client
-
-
-async def _holding(proxy: str | None) -> AsyncGenerator[HttpClient, None]:
-    async with open_http_client(connections=0, seconds=CONNECT_SECONDS * 2, proxy=proxy) as client:
-        yield client
 
 
 async def _chunks(answered: HttpStream) -> AsyncIterator[list[Any]]:

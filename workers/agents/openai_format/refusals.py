@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from shared.errors import Outage, PipelineError, RateLimited, Transient
-from workers.agents.model.contract import ModelRefused, TooLong
+from workers.agents.model.contract import ModelRefused, QuotaUsedUp, TooLong
 
 PATIENCE = timedelta(seconds=10)  # after a 429 that names no time
 LONGEST_WAIT = timedelta(days=1)
@@ -49,17 +49,20 @@ def refused_in_stream(error: Any, provider: str) -> PipelineError:
     if codes & (TOO_LONG_CODES | QUOTA_CODES):
         return _decision(400, codes, None, provider)
     if codes & RATE_CODES:
-        return RateLimited(PATIENCE, provider=provider)
+        return RateLimited(PATIENCE, provider=provider, is_guess=True)
     if codes & AWAY_CODES:
-        return Outage(_described(None, codes), provider=provider)
+        status = 529 if "overloaded_error" in codes else None  # what it would have said before the stream
+        return Outage(_described(None, codes), provider=provider, status=status)
     return (ModelRefused if codes & REFUSED_CODES else Transient)(_described(None, codes))
 
 
 def _decision(status: int, codes: set[str], wait: timedelta | None, provider: str) -> PipelineError:
     if codes & TOO_LONG_CODES or status == 413:
         return TooLong()
-    if status == 429 and not codes & QUOTA_CODES:
-        return RateLimited(wait or PATIENCE, provider=provider, status=status)
+    if codes & QUOTA_CODES:
+        return QuotaUsedUp(_described(status, codes))
+    if status == 429:
+        return RateLimited(wait or PATIENCE, provider=provider, status=status, is_guess=not wait)
     if status in BUSY and wait is not None:
         return RateLimited(wait, provider=provider, status=status)
     what = _described(status, codes)

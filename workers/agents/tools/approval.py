@@ -10,7 +10,11 @@ from shared.agent.turn import Said, Turn
 from shared.codec import encode_json
 from workers.agents.tools.ask_user import is_question, question_of
 
-SHOWN_CHARACTERS = 1_000  # of a call's arguments
+SHOWN_CHARACTERS = 10_000  # of a call's arguments: a platform shows them in several messages
+TOO_LONG = (
+    f"Not run: a person has to approve this call, and its arguments are longer than the {SHOWN_CHARACTERS:,} characters that "
+    "they can be shown. Make several smaller calls."
+)
 DENIED = "Not run: denied by the user."
 NO_ANSWER = "Not run: denied, because nobody answered in time."
 
@@ -26,8 +30,7 @@ class Approval:
         """What a person is asked about a call of the run's response with this number."""
         if is_question(call):
             return question_of(call, self._id(call, place), self._expires)
-        shown = call.arguments[:SHOWN_CHARACTERS] + ("…" if len(call.arguments) > SHOWN_CHARACTERS else "")
-        text = f"May I run {call.name} with {shown}?"
+        text = f"May I run {call.name} with {call.arguments}?"
         return Ask(self._id(call, place), text, ("yes", "no"), self._expires, call)
 
     def answer(self, call: Call, place: int) -> Said | None:
@@ -39,6 +42,11 @@ class Approval:
         of it, because call ids may repeat within a run."""
         about = encode_json([self._turn.run, place, call.id, call.name, call.arguments])
         return f"approve_{blake2b(about, digest_size=15).hexdigest()}"
+
+
+def unaskable(call: Call) -> str:
+    """Why nobody can be asked about a call; empty: somebody can. People approve what they were shown whole."""
+    return TOO_LONG if len(call.arguments) > SHOWN_CHARACTERS and not is_question(call) else ""
 
 
 def refusal(said: Said) -> str:

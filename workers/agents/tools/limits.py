@@ -34,10 +34,11 @@ class Spending:
             self._calls += len(calls(row))
             self.used(row.data.get(USAGE) or {})
 
-    def before_request(self) -> str:
-        """Why no further request may be made; empty where one may, and it counts then."""
+    def before_request(self, *, is_granted: bool = False) -> str:
+        """Why no further request may be made; empty where one may, and it counts then. At the limit of requests one more is
+        granted for what the user said meanwhile."""
         limits = self._limits
-        if self._requests >= limits.requests:
+        if self._requests >= limits.requests + is_granted:
             return f"I stopped: this took more than {limits.requests} requests to the model, which is the limit for one message."
         if self._tokens >= limits.tokens:
             return f"I stopped: this took {self._tokens} tokens, and {limits.tokens:.0f} are the limit for one message."

@@ -8,6 +8,9 @@
 | calls, cut by the length limit | none runs; the model is told. The second time the turn ends with a plain reason |
 | nothing | Transient, or Refused where a content filter ended it |
 
+Mail in `turn.inbox` is looked for at three places: before a request, which then shows it; before a tool, which then does not
+run; and at the end, where it causes one more request.
+
 Rows are yielded as they become final. A turn that is taken up again goes on from the rows of the earlier attempts.
 """
 
@@ -19,16 +22,17 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from shared.agent.events import Began, Call, Delta, Done, Ended, Event, Row, Spent, Thought
+from shared.agent.events import Began, Call, Delta, Done, Ended, Event, Row, Spent, Thought, Took
 from shared.agent.steps import Stepped
 from shared.agent.turn import Turn
 from shared.context.marks import NAME, REASONING, TOOL_CALL_ID, TOOL_CALLS, USAGE, answers, calls
 from shared.errors import Transient
 from shared.messages import Entry, Reply
+from shared.stages import stage
 from workers.agents.model.contract import Model, ModelRefused, Response, TooLong
 from workers.agents.model.conversation import ModelConversation
 from workers.agents.model.usage import begun
-from workers.agents.tools.approval import Approval, refusal
+from workers.agents.tools.approval import Approval, refusal, unaskable
 from workers.agents.tools.ask_user import answer_of, is_question
 from workers.agents.tools.limits import Spending
 from workers.agents.tools.toolbox import Toolbox, is_object
@@ -36,6 +40,8 @@ from workers.agents.tools.toolbox import Toolbox, is_object
 DELTA_SECONDS = 0.05  # between two deltas: what comes meanwhile is read together, and is one delta
 CUT = "Not run: your answer reached its length limit before these arguments were whole. Write less at once."
 CUT_TWICE = "I stopped: what I wanted to do is too long for one answer of the model."
+CAME_IN = "Not run: a message of the user came in before this began."
+TAKEN_AT_ONCE, TAKEN_AT_MOST = 3, 5  # messages per request, and requests of a turn that show any
 LIMIT_REACHED = "Not run: this turn has reached its limit of tool calls."
 
 
@@ -62,6 +68,9 @@ class Loop:
         self._rows = list(turn.rows)
         self._was_cut = False
         self._response: Response | None = None
+        self._takes = 0  # requests that showed mail of the inbox
+        self._shown: tuple[str, ...] = ()  # mail that the next request shows
+        self._said: list[Reply] = []  # answers that were finished when more mail was there
 
     async def events(self) -> AsyncIterator[Event]:
         """Raises what the table in workers/agents/llm.py says."""
@@ -69,14 +78,20 @@ class Loop:
             yield event
         if self._is_asking:
             return
-        while not (reason := self._spending.before_request()):
+        while not (reason := self._spending.before_request(is_granted=bool(self._shown) or self._has_mail())):
+            await self._take_mail()
             async for event in self._ask():
                 yield event
             response = self._response
             assert response is not None
             if not response.calls:
-                yield Row(self._row(response))
-                yield Done((Reply(response.text),))
+                row = self._row(response)
+                yield Row(row)
+                self._rows.append(row)
+                self._said.append(Reply(response.text))
+                if await self._take_mail():
+                    continue
+                yield Done(tuple(self._said))
                 return
             row = self._row(response)
             self._rows.append(row)
@@ -100,15 +115,29 @@ class Loop:
                 if self._is_asking:
                     return
         yield Row(Entry("assistant", reason))
-        yield Done((Reply(reason),))
+        yield Done((*self._said, Reply(reason)))
+
+    def _has_mail(self) -> bool:
+        return self._turn.inbox.waiting() > 0 and self._takes < TAKEN_AT_MOST
+
+    async def _take_mail(self) -> bool:
+        """Let the next request show the mail that came in, if any did. It counts as taken when the model begins to answer."""
+        if self._shown or not self._has_mail():
+            return bool(self._shown)
+        taken = await self._turn.inbox.take(TAKEN_AT_ONCE)
+        self._takes += bool(taken)
+        self._shown = tuple(inbound.id for inbound in taken)
+        self._rows += [self._talk.said(inbound) for inbound in taken]
+        return bool(taken)
 
     async def _ask(self) -> AsyncIterator[Event]:
         """One request. A conversation too long for the model is tried once more with half of its history and short results
         of tools, and one with pictures or thoughts that the provider refuses once more with its text alone."""
         while True:
             try:
-                async for event in self._streamed():
-                    yield event
+                with stage("model", self._model.name):
+                    async for event in self._streamed():
+                        yield event
                 return
             except TooLong:
                 if not self._talk.shorten(self._rows):
@@ -122,6 +151,9 @@ class Loop:
         clock, last, is_first = asyncio.get_running_loop().time, 0.0, True
         async with aclosing(self._model.stream(prompt)) as pieces:  # type: ignore[type-var]
             async for piece in pieces:
+                if self._shown:
+                    shown, self._shown = self._shown, ()
+                    yield Took(shown)
                 if isinstance(piece, Response):
                     self._response = _checked(piece)
                     self._spending.used(piece.usage)
@@ -159,9 +191,13 @@ class Loop:
         """Carry calls out: at the same time where all of them only read, one after another otherwise. Their rows come in the
         order of the calls. Those that need a person's yes come last, and where one of them has no answer yet, none of them
         runs: the turn ends with the questions."""
-        careful = [call for call in made if self._tools.needs_person(call)]
+        careful = [call for call in made if self._tools.needs_person(call) and not unaskable(call)]
         async for event in self._carry_out([call for call in made if call not in careful]):
             yield event
+        if self._has_mail():
+            for event in self._not_run(careful, CAME_IN):
+                yield event
+            return
         if unasked := [call for call in careful if self._approval.answer(call, self._place) is None]:
             self._is_asking = True
             for call in unasked:
@@ -171,11 +207,14 @@ class Loop:
             yield event
 
     async def _carry_out(self, made: Sequence[Call]) -> AsyncIterator[Event]:
-        if len(made) > 1 and self._tools.are_reads(made):
+        if len(made) > 1 and self._tools.are_reads(made) and not self._has_mail():
             async for event in self._run_at_once(made):
                 yield event
             return
         for call in made:
+            if self._has_mail():
+                yield self._told(call, CAME_IN)
+                continue
             yield Began(call)
             stepped = await self._outcome(call)
             yield Ended(call, stepped.ok, stepped.text)
@@ -196,6 +235,12 @@ class Loop:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _outcome(self, call: Call) -> Stepped:
+        with stage("tool", call.name):
+            return await self._carried_out(call)
+
+    async def _carried_out(self, call: Call) -> Stepped:
+        if self._tools.needs_person(call) and (why := unaskable(call)):
+            return await self._tools.refused(call, self._turn, why)
         said = self._approval.answer(call, self._place)
         if said is not None and is_question(call):
             return await self._tools.answered(call, self._turn, answer_of(said))

@@ -27,6 +27,8 @@ class CallContext:
     run: str
     source: Source  # where it was asked, and by whom
     is_scheduled: bool = False  # a schedule asked, and nobody waits for the answer
+    asked_at: int = 0  # when the message was received that it answers, wall clock, ms
+    event_id: str = ""  # of that message
 
 
 class Tool:

@@ -17,6 +17,7 @@ from shared.agent.turn import Turn
 from shared.codec import storable
 from shared.errors import ConfigurationError
 from shared.messages import Kind
+from shared.schedules.schedule import OUTLET
 from workers.agents.model.contract import ToolSpec
 from workers.agents.tools.arguments import WrongArguments
 from workers.agents.tools.ask_user import is_question
@@ -90,8 +91,10 @@ class Toolbox:
             if tool is None or refusal:
                 raise NotRun(refusal)
             asked = turn.mail[-1]
-            is_scheduled = asked.kind is Kind.FIRE
-            context = CallContext(key, turn.speaker, turn.session_key, turn.run, asked.source, is_scheduled)
+            asker = turn.asker or asked.asker  # whoever approves a call does not lend it their rights
+            is_scheduled = asked.kind is Kind.FIRE or asker.platform == OUTLET  # or it follows from one
+            about = (turn.session_key, turn.run, asker, is_scheduled, asked.received_at, asked.event_id)
+            context = CallContext(key, turn.speaker, *about)
             try:
                 async with asyncio.timeout(self._seconds) as limit:
                     return _as_text(await tool.run(arguments, context))

@@ -1,0 +1,82 @@
+"""`keyturn status`: how the deployment is, in one sentence, and the numbers behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from keyturn.cli import show
+from keyturn.cli.deployment import ask
+
+if TYPE_CHECKING:
+    from shared.pipeline import Pipeline
+    from shared.reading.status import DeploymentStatus
+
+
+def status(json: show.Json = False) -> None:
+    """Say how the deployment is and what to do about it. The exit code is 1 while it cannot answer, else 0."""
+    from shared.reading.verdict import Mood
+
+    found = ask(_status)
+    if json:
+        show.as_json(found)
+    else:
+        typer.echo(found.verdict)
+        typer.echo()
+        show.record(numbers(found))
+    if found.mood is Mood.BAD:
+        raise typer.Exit(1)
+
+
+async def _status(pipe: Pipeline) -> DeploymentStatus:
+    from datetime import UTC, datetime
+
+    from shared.reading.overview import overview
+    from shared.reading.status import status_of
+
+    return status_of(await overview(pipe), datetime.now(UTC))
+
+
+def numbers(found: DeploymentStatus) -> dict[str, str]:
+    """The numbers for a person, by name."""
+    oldest = f", the oldest {span(found.ready_seconds)}" if found.ready else ""
+    silent = f", {found.workers_silent} silent" if found.workers_silent else ""
+    unknown = "not known"
+    return {
+        "wait for a worker": f"{found.ready:,}{oldest}",
+        "turns running": f"{found.running:,} of {found.slots:,} slots",
+        "wait for their own conversation": f"{found.behind:,}" if found.behind is not None else unknown,
+        "wait for their next attempt": f"{found.delayed:,}",
+        "wait behind a pause": f"{found.paused:,}, {_in_force(found.pauses)}",
+        "messages not ended": found.messages_waiting.text if found.messages_waiting is not None else unknown,
+        "replies not sent": found.replies_waiting.text if found.replies_waiting is not None else unknown,
+        "dead letters": found.dead_letters.text if found.dead_letters is not None else unknown,
+        "workers": f"{found.workers_alive} alive{silent}",
+        "spent today": _spent(found),
+    }
+
+
+def _in_force(pauses: int | None) -> str:
+    if pauses is None:
+        return "pauses not known"
+    return "1 pause in force" if pauses == 1 else f"{pauses:,} pauses in force" if pauses else "nothing is paused"
+
+
+def _spent(found: DeploymentStatus) -> str:
+    if found.tokens_today is None:
+        return "not known"
+    price = f", {found.cost_today_usd:.2f} USD" if found.cost_today_usd is not None else ""
+    return f"{found.tokens_today:,} tokens{price}"
+
+
+def span(seconds: float) -> str:
+    """A length of time in its two largest units, in at most six characters: 9.1s, 41s, 3m12s, 2h05m, 3d04h."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{seconds:.1f}s" if 0 < seconds < 10 else f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{min(whole // 86_400, 99)}d{whole % 86_400 // 3600:02}h"

@@ -1,0 +1,111 @@
+"""Forget a person: all that they said, what was answered and noted, what they have scheduled and spent, their files.
+
+What stays of them is an id per message that nobody can read, so that a redelivered message is still known. In conversations
+that several share their words are replaced; what others, or the agent, said there of them stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from datetime import timedelta
+from itertools import groupby
+
+from shared.errors import NotFound, Unavailable
+from shared.operating.messages import NotPending, drop_message
+from shared.person import Person
+from shared.pipeline import Pipeline
+from shared.store.people import PersonRecords
+from shared.store.remains import Remains, remains
+from shared.value import value
+
+TRIES = 10  # against turns of the same conversations, which move them on
+
+
+@value
+class ForgottenPerson:
+    """What was removed, and what still names the person: nothing, or tables with so many rows."""
+
+    sessions: int
+    shared_rows: int
+    messages: int
+    notes: int
+    schedules: int
+    files: int
+    left: tuple[Remains, ...]
+
+
+async def forget_person(pipe: Pipeline, person: Person) -> ForgottenPerson:
+    """Remove everything that is kept of a person, under both ids where the platform gave them two, then look through every
+    table for the ids.
+
+    NotFound where there is nothing. After a crash, doing it again finishes it. Somebody who goes on writing meanwhile is met
+    again: take their right to talk away first.
+    """
+    # The id that was given comes last: after a crash, the rest is still found by it.
+    ids = [*await pipe.store.people.other_ids(person), person.id]
+    forgotten = [await _forget_id(pipe, Person(person.platform, id)) for id in ids]
+    left = {one: None for id in ids for one in await remains(pipe.store.database, id)}
+    if not any(forgotten) and not left:
+        raise NotFound(f"nothing is kept of {person.platform}:{person.id}")
+    counts = zip(*(one or _NONE for one in forgotten), strict=True)
+    sessions, shared_rows, messages, notes, schedules, files = (sum(numbers) for numbers in counts)
+    return ForgottenPerson(sessions, shared_rows, messages, notes, schedules, files, tuple(left))
+
+
+_NOTHING = PersonRecords(*((),) * 16)
+_NONE = (0,) * 6
+
+
+async def _forget_id(pipe: Pipeline, person: Person) -> tuple[int, ...] | None:
+    """What was removed, in the order of ForgottenPerson's fields; None: nothing is kept under this id."""
+    store, first = pipe.store, await pipe.store.people.records(person)
+    if first == _NOTHING:
+        return None
+    files, found = set(first.blobs), first
+    for _ in range(TRIES):
+        await _end_waiting(pipe, found)
+        # before their sessions: by those the rest is found again after a crash
+        await store.people.forget(person, found)
+        whole = await _without_words(pipe, found)
+        found = await store.people.records(person)
+        files |= set(found.blobs)
+        left = (found.sessions, found.shared_rows, found.waiting, found.ended, found.letters, found.tasks, found.asks)
+        if whole and not any(left):  # a message that has just been dropped has ended only now
+            break
+    else:
+        raise Unavailable("the person's conversations go on all the time: stop them, then try again")
+    await asyncio.to_thread(_remove_outputs, pipe, first)
+    counted = (first.sessions, first.shared_rows, (*first.ended, *first.waiting), first.notes, first.schedules)
+    return *map(len, counted), await _remove_files(pipe, sorted(files))
+
+
+async def _end_waiting(pipe: Pipeline, found: PersonRecords) -> None:
+    for id in found.waiting:
+        try:
+            dropped = await drop_message(pipe, id, tell=False)
+        except NotPending:  # a worker was faster
+            continue
+        if dropped.note:  # their words are still in Redis; and numbers that it knows must not be given again
+            raise Unavailable(f"a message of theirs is still in Redis: {dropped.note}. Try again then")
+
+
+async def _without_words(pipe: Pipeline, found: PersonRecords) -> bool:
+    """Delete the person's sessions, and replace their words elsewhere. False: a turn was in the way of some."""
+    whole = True
+    for row in found.sessions:
+        whole &= await pipe.store.delete(row["id"], row["version"])
+    for _, rows in groupby(found.shared_rows, key=lambda row: str(row["session_id"])):
+        whole &= await pipe.store.people.blank([*rows])
+    return whole
+
+
+async def _remove_files(pipe: Pipeline, digests: list[str]) -> int:
+    """Files to which nothing refers any more go at once, not after MEDIA__ORPHAN_HOURS."""
+    gone = await pipe.store.blob_references.unreferred(digests)
+    return sum([await pipe.blobs.remove(digest, timedelta(0)) for digest in gone])
+
+
+def _remove_outputs(pipe: Pipeline, found: PersonRecords) -> None:
+    for schedule in found.schedules:
+        shutil.rmtree(pipe.settings.data_dir / "cron" / "output" / str(schedule["id"]), ignore_errors=True)

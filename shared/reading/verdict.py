@@ -1,0 +1,95 @@
+"""The verdict line: how the deployment is, in one sentence, with its cause and what to do."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from shared.lane_key import TURNS
+from shared.reading.overview import Overview
+from shared.value import value
+
+SLOW_SECONDS = 5.0  # a ready key that waits longer means that workers are missing
+OLD_SECONDS = 10.0  # numbers older than this are no verdict
+
+
+class Mood(StrEnum):
+    """How bad it is. The words carry it too: no meaning by colour alone."""
+
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+
+
+@value
+class OverallVerdict:
+    """One sentence about the whole deployment."""
+
+    mood: Mood
+    text: str
+
+
+def verdict(seen: Overview, now: datetime) -> OverallVerdict:
+    """The worst that is true, said with its cause."""
+    age = (now - seen.at).total_seconds()
+    if age > OLD_SECONDS:
+        return OverallVerdict(Mood.BAD, f"These numbers are {age:.0f} s old. What happens now is not known.")
+    return _stores(seen) or _workers(seen) or _paused(seen) or _letters(seen) or _well(seen)
+
+
+def _stores(seen: Overview) -> OverallVerdict | None:
+    if seen.stored is None and seen.redis_away:
+        return OverallVerdict(
+            Mood.BAD, "Redis and the database do not answer. New messages are refused until they are back."
+        )
+    if seen.stored is None:
+        text = "The database does not answer. New messages are refused with 503, and finished turns wait in memory."
+        return OverallVerdict(Mood.BAD, text)
+    if seen.redis_away:
+        text = "Redis does not answer. New messages are kept in the journal and wait; nothing is lost."
+        return OverallVerdict(Mood.BAD, text)
+    return None
+
+
+def _workers(seen: Overview) -> OverallVerdict | None:
+    turns = seen.lane(TURNS)
+    alive = [worker for worker in seen.workers if worker.alive]
+    if not alive:
+        waiting = f", and {_conversations(turns.ready)}" if turns.ready else ""
+        return OverallVerdict(Mood.BAD, f"No worker is alive{waiting}: start `keyturn work`.")
+    if seen.overdue:
+        text = f"{seen.overdue:,} keys are overdue and nobody looks after them: start `keyturn housekeep`."
+        return OverallVerdict(Mood.BAD, text)
+    waited = (seen.at - turns.ready_since).total_seconds() if turns.ready_since is not None else 0.0
+    if turns.ready and waited > SLOW_SECONDS:
+        return OverallVerdict(
+            Mood.WARN, f"{_conversations(turns.ready)} for a worker, the oldest {waited:.0f} s: add workers."
+        )
+    return None
+
+
+def _paused(seen: Overview) -> OverallVerdict | None:
+    pauses = len(seen.stored.pauses) if seen.stored is not None else 0
+    if not pauses:
+        return None
+    held = sum(lane.paused for lane in seen.lanes)
+    waiting = "1 key waits" if held == 1 else f"{held:,} keys wait" if held else "nothing waits"
+    begun = "A pause is" if pauses == 1 else f"{pauses:,} pauses are"
+    return OverallVerdict(Mood.WARN, f"{begun} in force, and {waiting} behind {'it' if pauses == 1 else 'them'}.")
+
+
+def _letters(seen: Overview) -> OverallVerdict | None:
+    if seen.stored is not None and (count := seen.stored.dead_letters).count:
+        letters = "1 dead letter waits" if count.count == 1 else f"{count.text} dead letters wait"
+        return OverallVerdict(Mood.WARN, f"{letters[:1].upper()}{letters[1:]} for a decision: replay or drop.")
+    return None
+
+
+def _well(seen: Overview) -> OverallVerdict:
+    running = seen.lane(TURNS).running
+    turns = "No turn runs" if not running else "1 turn runs" if running == 1 else f"{running:,} turns run"
+    return OverallVerdict(Mood.GOOD, f"All is well. {turns}, and nobody waits for a worker.")
+
+
+def _conversations(count: int) -> str:
+    return "1 conversation waits" if count == 1 else f"{count:,} conversations wait"

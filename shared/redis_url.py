@@ -1,0 +1,101 @@
+"""What REDIS_URL may say.
+
+| form | what it names |
+|---|---|
+| `redis://…`, `rediss://…`, `unix://…` | one server |
+| `redis+sentinel://user:password@host:26379,host:26379/service/db` | whatever server the Sentinels call the primary of a service |
+| `rediss+sentinel://…` | the same, with TLS to the Sentinels and to the servers |
+
+User, password, ports and database may be left out. Sentinels that want a password of their own get it by
+`?sentinel_username=…&sentinel_password=…`. Several servers stand one after the other, separated by commas.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import field
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from shared.errors import ConfigurationError
+from shared.value import value
+
+SENTINEL_PORT = 26379
+_SENTINEL_SCHEMES = ("redis+sentinel://", "rediss+sentinel://")
+_BEFORE_A_SCHEME = re.compile(r",(?=\s*[a-z][a-z+]*://)")  # a comma without a scheme behind it separates Sentinels
+_FORM = "redis+sentinel://host:26379,host:26379/service/db"
+
+
+@value
+class SentinelUrl:
+    """A service whose primary the Sentinels name."""
+
+    sentinels: tuple[tuple[str, int], ...]
+    service: str
+    database: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    sentinel_username: str | None = None
+    sentinel_password: str | None = field(default=None, repr=False)
+    tls: bool = False
+
+
+def split_urls(text: str) -> tuple[str, ...]:
+    """The servers of a list."""
+    return tuple(url.strip().rstrip(",") for url in _BEFORE_A_SCHEME.split(text) if url.strip(" ,"))
+
+
+def sentinel_url(url: str) -> SentinelUrl | None:
+    """What a URL says about Sentinels; None for one of a server. A ConfigurationError quotes nothing that may be a secret."""
+    if not url.startswith(_SENTINEL_SCHEMES):
+        return None
+    scheme, _, rest = url.partition("://")
+    place, _, query = rest.partition("?")
+    hosts, _, path = place.partition("/")
+    login, _, hosts = hosts.rpartition("@")
+    username, _, password = login.partition(":")
+    service, _, database = path.partition("/")
+    if not service:
+        raise ConfigurationError(f"REDIS_URL: the service is missing that the Sentinels know; write {_FORM}")
+    if database and not (database.isascii() and database.isdigit() and len(database) < 6):
+        raise ConfigurationError(f"REDIS_URL: the database of a Sentinel URL is a number; write {_FORM}")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    if unknown := options.keys() - {"sentinel_username", "sentinel_password"}:
+        raise ConfigurationError(f"REDIS_URL: a Sentinel URL knows no option {sorted(unknown)[0]!a:.40}")
+    return SentinelUrl(
+        tuple(_sentinel(host) for host in hosts.split(",")),
+        unquote(service),
+        int(database or 0),
+        unquote(username) or None,
+        unquote(password) or None,
+        options.get("sentinel_username"),
+        options.get("sentinel_password"),
+        tls=scheme.startswith("rediss"),
+    )
+
+
+def hosts_of(url: str) -> tuple[str, ...]:
+    """The hosts that a URL names; none for a socket's, and for one that cannot be read."""
+    asked = sentinel_url(url)
+    if asked is not None:
+        return tuple(host for host, _ in asked.sentinels)
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        return ()
+    return (host,) if host else ()
+
+
+def place_of(url: str) -> str:
+    """What a server is known by when partitions are spread: users, passwords, TLS and Sentinels may change without moving any."""
+    asked = sentinel_url(url)
+    return f"{asked.service}/{asked.database}" if asked is not None else url.partition("://")[2].rpartition("@")[2]
+
+
+def _sentinel(text: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{text.strip()}")
+        if parts.hostname:
+            return parts.hostname, parts.port or SENTINEL_PORT
+    except ValueError:
+        pass
+    raise ConfigurationError(f"REDIS_URL: a Sentinel is a host and a port; write {_FORM}")

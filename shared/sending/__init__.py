@@ -1,0 +1,1 @@
+"""What all workers share when they send: how much may leave now."""

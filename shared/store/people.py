@@ -1,0 +1,283 @@
+"""What the database has of one person: found, handed over, forgotten. Reads whole tables: for an operator, never for a turn.
+
+`forget` is several transactions. After a crash, doing it again finishes it: each transaction removes what it finds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import orjson
+
+from shared.codec import encode_text
+from shared.context.marks import SENDER_ID
+from shared.errors import Malformed
+from shared.ids import fresh_id
+from shared.lane_key import ControlKey, Destination, conversation_of
+from shared.person import Person
+from shared.session_key import SessionKey
+from shared.store import retention
+from shared.store.database import Database, Row
+from shared.store.database.statements import Step, declared
+from shared.store.search import row_grams
+from shared.tasks.task import OUTLET
+from shared.value import value
+
+_BLOB = re.compile(r"blob:([0-9a-f]{64})/")
+REMOVED = "(removed)"  # what is shown in place of a person's words in a conversation of several
+
+
+class PeopleSql(Protocol):
+    """The statements of people.sql, with the values that each needs."""
+
+    def owned_by(self, *, pattern: str) -> Step: ...
+    def keys_of_sessions(self, *, sessions: str) -> Step: ...
+    def keys_like(self, *, pattern: str) -> Step: ...
+    def keys_of_chat(self, *, pattern: str) -> Step: ...
+    def tasks_like(self, *, pattern: str, keys: str) -> Step: ...
+    def asks_like(self, *, pattern: str) -> Step: ...
+    def paired_ids(self, *, platform: str, id: str) -> Step: ...
+    def rows_by_sender(self, *, pattern: str) -> Step: ...
+    def inbox_like(self, *, pattern: str, keys: str) -> Step: ...
+    def note_owners(self, *, pattern: str) -> Step: ...
+    def notes_of_owners(self, *, keys: str, sessions: str) -> Step: ...
+    def schedules_like(self, *, pattern: str) -> Step: ...
+    def usage_like(self, *, pattern: str) -> Step: ...
+    def pairing_of(self, *, platform: str, id: str) -> Step: ...
+    def blobs_of_sessions(self, *, sessions: str) -> Step: ...
+    def letters_like(self, *, pattern: str, keys: str) -> Step: ...
+    def forget_session_turns(self, *, sessions: str, keys: str) -> Step: ...
+    def forget_inbox(self, *, rows: str) -> Step: ...
+    def forget_key_outbox(self, *, keys: str) -> Step: ...
+    def forget_turn_outbox(self, *, rows: str, messages: str) -> Step: ...
+    def forget_routes(self, *, keys: str) -> Step: ...
+    def forget_key_asks(self, *, keys: str) -> Step: ...
+    def forget_shared_asks(self, *, rows: str) -> Step: ...
+    def forget_person_tasks(self, *, rows: str) -> Step: ...
+    def forget_task_stops(self, *, keys: str) -> Step: ...
+    def forget_joined(self, *, keys: str) -> Step: ...
+    def closed_like(self, *, pattern: str) -> Step: ...
+    def forget_closed_chats(self, *, chats: str) -> Step: ...
+    def forget_letters(self, *, rows: str) -> Step: ...
+    def forget_notes(self, *, keys: str) -> Step: ...
+    def forget_schedules(self, *, rows: str) -> Step: ...
+    def forget_fires(self, *, rows: str) -> Step: ...
+    def forget_usage(self, *, keys: str) -> Step: ...
+    def forget_codes(self, *, platform: str, id: str) -> Step: ...
+    def forget_requests(self, *, platform: str, id: str) -> Step: ...
+    def forget_pairing(self, *, platform: str, id: str) -> Step: ...
+    def sign_session(self, *, session_id: str, version: int, turn_id: str) -> Step: ...
+    def blank_rows(self, *, session_id: str, turn_id: str, text: str, rows: str) -> Step: ...
+    def forget_shared_blob(self, *, session_id: str, turn_id: str, digest: str) -> Step: ...
+
+
+sql = declared(PeopleSql)
+
+
+@value
+class PersonRecords:
+    """What there is of a person: rows as the tables have them."""
+
+    sessions: tuple[Row, ...]  # their own
+    keys: tuple[str, ...]  # of their own conversations, control keys included
+    shared_rows: tuple[Row, ...]  # what they said in conversations of several
+    waiting: tuple[str, ...]  # messages of theirs that have not ended
+    ended: tuple[str, ...]  # messages of theirs that have
+    turns: tuple[str, ...]  # that answered them
+    letters: tuple[int, ...]  # dead letters
+    note_owners: tuple[str, ...]
+    notes: tuple[Row, ...]
+    schedules: tuple[Row, ...]
+    usage: tuple[Row, ...]
+    pairing: tuple[Row, ...]
+    blobs: tuple[str, ...]  # digests of their files
+    tasks: tuple[str, ...]  # background work that they asked for
+    asks: tuple[str, ...]  # questions to them in conversations of several
+    chats: tuple[str, ...]  # destinations of their private chats, which may be closed
+
+
+class PeopleStore:
+    """Finds and forgets what is kept of a person."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def other_ids(self, person: Person) -> list[str]:
+        """The other ids of a person, as far as their messages or how they were let in still say them. A platform that gives two
+        ids has sessions under the one and senders of rows under the other."""
+        nobody = _listed("key", ())
+        inbox, letters, paired = await self._database.read(
+            sql.inbox_like(pattern=person.pattern, keys=nobody),
+            sql.letters_like(pattern=person.pattern, keys=nobody),
+            sql.paired_ids(platform=person.platform, id=person.id),
+        )
+        found = {id for row in (*inbox, *letters) for id in person.other_ids(row["payload"])}
+        found |= {row[name] for row in paired for name in ("user_id", "user_alt") if row[name]}
+        return sorted(found - {person.id})
+
+    async def records(self, person: Person) -> PersonRecords:
+        """Everything that can be told to be theirs."""
+        [owned] = await self._database.read(sql.owned_by(pattern=person.key_pattern))
+        named = [*await self._named(person), *await self._private_chats(person)]
+        sessions = [row for row in owned if person.owns(row["owner"])]
+        listed = _listed("id", (row["id"] for row in sessions))
+        talked, blobs = await self._database.read(
+            sql.keys_of_sessions(sessions=listed), sql.blobs_of_sessions(sessions=listed)
+        )
+        keys = _with_control_keys([*named, *(row["session_key"] for row in talked)])
+        [asked] = await self._database.read(sql.tasks_like(pattern=person.pattern, keys=_listed("key", keys)))
+        tasks = [row for row in asked if row["root_key"] in keys or person.is_source(row["asked_by"])]
+        keys = _with_control_keys([*keys, *(_task_key(row) for row in tasks)])
+        of_keys = _listed("key", keys)
+        said, asks, inbox, letters, notes, schedules, usage, pairing, closed = await self._database.read(
+            sql.rows_by_sender(pattern=person.pattern),
+            sql.asks_like(pattern=person.pattern),
+            sql.inbox_like(pattern=person.pattern, keys=of_keys),
+            sql.letters_like(pattern=person.pattern, keys=of_keys),
+            sql.note_owners(pattern=person.key_pattern),
+            sql.schedules_like(pattern=person.key_pattern),
+            sql.usage_like(pattern=person.key_pattern),
+            sql.pairing_of(platform=person.platform, id=person.id),
+            sql.closed_like(pattern=person.key_pattern),
+        )
+        own = {row["id"] for row in sessions}
+        theirs = [row for row in inbox if row["session_key"] in keys or person.sent(row["payload"])]
+        note_owners = [row["owner"] for row in notes if person.has_key(row["owner"]) or row["owner"] in keys]
+        [noted] = await self._database.read(sql.notes_of_owners(keys=_listed("key", note_owners), sessions=listed))
+        shared_rows = [row for row in said if row["session_id"] not in own and _is_by(person, row)]
+        files = {row["digest"]: None for row in blobs} | {digest: None for row in shared_rows for digest in _files(row)}
+        return PersonRecords(
+            sessions=tuple(sessions),
+            keys=keys,
+            shared_rows=tuple(shared_rows),
+            waiting=tuple(row["id"] for row in theirs if row["state"] == "pending"),
+            ended=tuple(row["id"] for row in theirs if row["state"] != "pending"),
+            turns=tuple(row["turn_id"] for row in theirs if row["turn_id"] is not None),
+            letters=tuple(row["id"] for row in letters if row["session_key"] in keys or person.sent(row["payload"])),
+            note_owners=tuple(note_owners),
+            notes=tuple(noted),
+            schedules=tuple(row for row in schedules if person.owns(row["owner"])),
+            usage=tuple(row for row in usage if person.owns(row["owner"])),
+            pairing=tuple(pairing),
+            blobs=tuple(files),
+            tasks=tuple(row["id"] for row in tasks),
+            asks=tuple(row["id"] for row in asks if person.is_source(row["source"])),
+            chats=(*_chats(keys), *(row["destination"] for row in closed if _is_chat_with(person, row))),
+        )
+
+    async def forget(self, person: Person, found: PersonRecords) -> None:
+        """Remove all records but their sessions and what they said in conversations of several."""
+        sessions, keys = _listed("id", (row["id"] for row in found.sessions)), _listed("key", found.keys)
+        schedules = _listed("id", (row["id"] for row in found.schedules))
+        owners = _listed("key", {row["owner"] for row in found.usage})
+        await self._database.write(
+            sql.forget_session_turns(sessions=sessions, keys=keys),
+            sql.forget_letters(rows=_listed("id", found.letters)),
+            sql.forget_key_outbox(keys=keys),
+            sql.forget_turn_outbox(rows=_listed("id", found.turns), messages=_listed("id", found.ended)),
+            sql.forget_key_asks(keys=keys),
+            sql.forget_shared_asks(rows=_listed("id", found.asks)),
+            sql.forget_person_tasks(rows=_listed("id", found.tasks)),
+            sql.forget_task_stops(keys=keys),
+            sql.forget_joined(keys=keys),
+            sql.forget_closed_chats(chats=_listed("key", found.chats)),
+            sql.forget_inbox(rows=_listed("id", found.ended)),
+            sql.forget_routes(keys=keys),
+            sql.forget_notes(keys=_listed("key", found.note_owners)),
+            sql.forget_fires(rows=schedules),
+            sql.forget_schedules(rows=schedules),
+            sql.forget_usage(keys=owners),
+            sql.forget_codes(platform=person.platform, id=person.id),
+            sql.forget_requests(platform=person.platform, id=person.id),
+            sql.forget_pairing(platform=person.platform, id=person.id),
+        )
+
+    async def blank(self, rows: Sequence[Row]) -> bool:
+        """Remove the words and files of rows of one session. False: a turn moved it on meanwhile, and they are still there."""
+        session_id, version, turn_id = rows[0]["session_id"], rows[0]["version"], f"forget_{fresh_id()}"
+        listed = encode_text([{"session_id": session_id, "n": row["n"]} for row in rows])
+        files = {digest: None for row in rows for digest in _files(row)}
+        [indexed] = await self._database.read(retention.sql.indexed_rows(rows=listed))
+        signed, *_ = await self._database.write(
+            sql.sign_session(session_id=session_id, version=version, turn_id=turn_id),
+            *(step for row in indexed for step in self._unindexed(row)),
+            sql.blank_rows(session_id=session_id, turn_id=turn_id, text=REMOVED, rows=listed),
+            *(sql.forget_shared_blob(session_id=session_id, turn_id=turn_id, digest=digest) for digest in files),
+        )
+        return bool(signed)
+
+    def _unindexed(self, row: Row) -> Iterable[Step]:
+        """What search finds a row by. A row that keeps its words after all is then found by reading only."""
+        if self._database.dialect == "sqlite":
+            grams = row_grams(row["owner"], row["text"])
+            yield retention.sql.unindex_grams(place=row["place"], grams=grams)
+        yield retention.sql.unindex_row(place=row["place"])
+
+    async def _named(self, person: Person) -> list[str]:
+        [rows] = await self._database.read(sql.keys_like(pattern=person.key_pattern))
+        return [row["session_key"] for row in rows if person.has_key(row["session_key"])]
+
+    async def _private_chats(self, person: Person) -> list[str]:
+        """Private chats that have the person's id, where no session and no message says that they are somebody else's: of a
+        conversation that was deleted, only its key is left."""
+        [rows] = await self._database.read(sql.keys_of_chat(pattern=person.key_pattern))
+        theirs = {row["session_key"]: None for row in rows if person.has_private_chat(row["session_key"])}
+        for row in rows:
+            owned_by_other = row["owner"] is not None and not person.owns(row["owner"])
+            if owned_by_other or (row["payload"] is not None and not person.sent(row["payload"])):
+                theirs.pop(row["session_key"], None)
+        return [*theirs]
+
+
+def _is_by(person: Person, row: Row) -> bool:
+    try:
+        key = SessionKey.parse(conversation_of(row["session_key"]))
+        return key.platform == person.platform and orjson.loads(row["data"]).get(SENDER_ID) == person.id
+    except (Malformed, orjson.JSONDecodeError, AttributeError):
+        return False
+
+
+def _task_key(row: Row) -> str:
+    """The conversation of a task."""
+    return str(SessionKey(SessionKey.parse(row["parent_key"]).agent, OUTLET, "", "dm", row["id"]))
+
+
+def _files(row: Row) -> list[str]:
+    """The digests of the files that a row of a transcript names."""
+    return [*dict.fromkeys(_BLOB.findall(row["data"]))]
+
+
+def _is_chat_with(person: Person, row: Row) -> bool:
+    """Whether a closed chat is one with the person: some platforms call it by the person's own id."""
+    try:
+        to = Destination.parse(row["destination"])
+    except Malformed:
+        return False
+    return (to.platform, to.chat) == (person.platform, person.id)
+
+
+def _chats(keys: Iterable[str]) -> Iterable[str]:
+    """Where replies to private chats among the keys leave for."""
+    for key in keys:
+        try:
+            parsed = SessionKey.parse(conversation_of(key))
+        except Malformed:
+            continue
+        if parsed.chat_type == "dm":
+            yield str(Destination(parsed.platform, parsed.account, parsed.chat))
+
+
+def _with_control_keys(keys: Iterable[str]) -> tuple[str, ...]:
+    found = dict.fromkeys(keys)
+    for key in [*found]:
+        try:
+            found[str(ControlKey(SessionKey.parse(conversation_of(key))))] = None
+        except Malformed:
+            continue
+    return tuple(found)
+
+
+def _listed(name: str, values: Iterable[object]) -> str:
+    return encode_text([{name: value} for value in values])

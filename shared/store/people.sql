@@ -1,0 +1,192 @@
+-- What the database has of one person. All tables. These statements read whole tables: they are for an operator who was asked to
+-- forget somebody, or to hand over what is kept of them. Patterns find too much; the caller decides row by row.
+
+-- name: owned_by
+-- Sessions whose owner may be the person.
+SELECT id, session_key, version, message_count, owner, created_at, updated_at, title, parent_id, ended_at, end_reason
+FROM sessions WHERE owner LIKE :pattern ESCAPE '!' ORDER BY id
+
+-- name: keys_of_sessions
+-- The keys that talked, or would talk, in some sessions.
+SELECT session_key FROM turns WHERE session_id IN (SELECT value ->> 'id' FROM {{each}}(:sessions))
+UNION SELECT session_key FROM routes WHERE session_id IN (SELECT value ->> 'id' FROM {{each}}(:sessions))
+UNION SELECT session_key FROM sessions WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:sessions))
+
+-- name: keys_like
+-- The keys of conversations that name an id.
+SELECT session_key FROM routes WHERE session_key LIKE :pattern ESCAPE '!'
+
+-- name: keys_of_chat
+-- The keys of private chats that name an id, with the owners of their sessions and what of their messages is kept.
+SELECT routes.session_key, sessions.owner, inbox.payload FROM routes
+LEFT JOIN sessions ON sessions.session_key = routes.session_key
+LEFT JOIN inbox ON inbox.session_key = routes.session_key AND inbox.payload <> ''
+WHERE routes.session_key LIKE :pattern ESCAPE '!'
+
+-- name: tasks_like
+-- Background work that the person may have asked for, or that began in some keys.
+SELECT id, parent_key, root_key, owner, asked_by FROM tasks
+WHERE asked_by LIKE :pattern ESCAPE '!' OR root_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
+
+-- name: asks_like
+-- Questions to the person, which have ended, in conversations of several.
+SELECT id, source FROM asks WHERE state <> 'open' AND source LIKE :pattern ESCAPE '!'
+
+-- name: paired_ids
+-- The two ids of a person who was let in by a code.
+SELECT user_id, user_alt FROM paired WHERE platform = :platform AND (user_id = :id OR user_alt = :id)
+UNION SELECT user_id, user_alt FROM pairing_requests WHERE platform = :platform AND (user_id = :id OR user_alt = :id)
+
+-- name: rows_by_sender
+-- Rows of transcripts whose marks may name the person, after a given one.
+SELECT messages.session_id, messages.n, messages.role, messages.text, messages.data, messages.created_at,
+       sessions.session_key, sessions.owner, sessions.version
+FROM messages JOIN sessions ON sessions.id = messages.session_id
+WHERE messages.role = 'user' AND messages.data LIKE :pattern ESCAPE '!'
+ORDER BY messages.session_id, messages.n
+
+-- name: inbox_like
+-- Journaled messages that may come from the person, or belong to some keys.
+SELECT id, session_key, payload, state, turn_id FROM inbox
+WHERE payload LIKE :pattern ESCAPE '!' OR session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
+
+-- name: note_owners
+-- Whose notes there are.
+SELECT DISTINCT owner FROM notes WHERE owner LIKE :pattern ESCAPE '!'
+
+-- name: notes_of_owners
+-- The notes of some owners, and those that were made of some sessions.
+SELECT id, owner, text, session_id, created_at FROM notes
+WHERE owner IN (SELECT value ->> 'key' FROM {{each}}(:keys)) OR session_id IN (SELECT value ->> 'id' FROM {{each}}(:sessions))
+ORDER BY id
+
+-- name: schedules_like
+-- Schedules of owners that may be the person.
+SELECT id, name, owner, rule, text, targets, created_at FROM schedules WHERE owner LIKE :pattern ESCAPE '!' ORDER BY id
+
+-- name: usage_like
+-- What owners that may be the person have spent.
+SELECT session_id, owner, agent, model, day, requests, total, cost_nano FROM usage
+WHERE owner LIKE :pattern ESCAPE '!' ORDER BY day
+
+-- name: pairing_of
+-- How the person was let in.
+SELECT platform, user_id, user_alt, user_name, approved_by, approved_at FROM paired
+WHERE platform = :platform AND (user_id = :id OR user_alt = :id)
+
+-- name: blobs_of_sessions
+-- The files that some sessions refer to.
+SELECT DISTINCT digest FROM blob_references WHERE session_id IN (SELECT value ->> 'id' FROM {{each}}(:sessions))
+
+-- name: letters_like
+-- Dead letters that may hold words of the person, or belong to some keys.
+SELECT id, session_key, payload FROM dead
+WHERE payload LIKE :pattern ESCAPE '!' OR session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
+
+-- name: forget_session_turns
+-- Delete the records of the turns of some sessions, and of some keys.
+DELETE FROM turns
+WHERE session_id IN (SELECT value ->> 'id' FROM {{each}}(:sessions))
+   OR session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
+
+-- name: forget_inbox
+-- Empty some messages that have ended. What stays is an id that nobody can read, so that a redelivery is still known.
+UPDATE inbox SET payload = '', event_id = '', session_key = 'forgotten', reason = NULL
+WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows)) AND state <> 'pending'
+
+-- name: forget_key_outbox
+-- Delete the replies to some keys.
+DELETE FROM outbox WHERE session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
+
+-- name: forget_turn_outbox
+-- Delete the replies of some turns, also those that are still to be sent, unless a turn answers others' messages too.
+DELETE FROM outbox
+WHERE turn_id IN (SELECT value ->> 'id' FROM {{each}}(:rows))
+  AND (state NOT IN ('pending', 'sending') OR NOT EXISTS (
+        SELECT 1 FROM inbox
+        WHERE inbox.turn_id = outbox.turn_id AND inbox.id NOT IN (SELECT value ->> 'id' FROM {{each}}(:messages))))
+
+-- name: forget_routes
+-- Delete the ways of some keys to their sessions, unless a message has come since.
+DELETE FROM routes
+WHERE session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
+  AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.session_key = routes.session_key AND inbox.state = 'pending')
+
+-- name: forget_key_asks
+-- Delete the questions that were asked in some keys.
+DELETE FROM asks WHERE session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
+
+-- name: forget_shared_asks
+-- Delete some questions.
+DELETE FROM asks WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows))
+
+-- name: forget_person_tasks
+-- Delete some background tasks. Their conversations are sessions of their own.
+DELETE FROM tasks WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows))
+
+-- name: forget_task_stops
+-- Delete when some keys were told to stop.
+DELETE FROM task_stops WHERE root_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
+
+-- name: forget_joined
+-- Delete that some keys talked in sessions of others.
+DELETE FROM facts WHERE name IN (SELECT 'joined:' || (value ->> 'key') FROM {{each}}(:keys))
+
+-- name: closed_like
+-- Closed chats whose destination may name the person.
+SELECT destination FROM closed_chats WHERE destination LIKE :pattern ESCAPE '!'
+
+-- name: forget_closed_chats
+-- Delete that some chats take nothing from us.
+DELETE FROM closed_chats WHERE destination IN (SELECT value ->> 'key' FROM {{each}}(:chats))
+
+-- name: forget_letters
+-- Delete some dead letters.
+DELETE FROM dead WHERE id IN (SELECT CAST(value ->> 'id' AS BIGINT) FROM {{each}}(:rows))
+
+-- name: forget_notes
+-- Delete the notes of some owners.
+DELETE FROM notes WHERE owner IN (SELECT value ->> 'key' FROM {{each}}(:keys))
+
+-- name: forget_schedules
+-- Delete some schedules.
+DELETE FROM schedules WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows))
+
+-- name: forget_fires
+-- Delete the slots of some schedules.
+DELETE FROM schedule_fires WHERE schedule_id IN (SELECT value ->> 'id' FROM {{each}}(:rows))
+
+-- name: forget_usage
+-- Delete what some owners have spent.
+DELETE FROM usage WHERE owner IN (SELECT value ->> 'key' FROM {{each}}(:keys))
+
+-- name: forget_codes
+-- Delete the parts that told the person a code.
+DELETE FROM outbox WHERE turn_id IN (
+    SELECT 'pair_' || salt FROM pairing_requests WHERE platform = :platform AND (user_id = :id OR user_alt = :id))
+
+-- name: forget_requests
+-- Delete the person's requests for a code.
+DELETE FROM pairing_requests WHERE platform = :platform AND (user_id = :id OR user_alt = :id)
+
+-- name: forget_pairing
+-- Delete that the person was let in by a code.
+DELETE FROM paired WHERE platform = :platform AND (user_id = :id OR user_alt = :id)
+
+-- name: sign_session
+-- The compare-and-set of a session whose rows are to be changed: no turn has moved it on since it was read.
+UPDATE sessions SET version = version + 1, turn_id = :turn_id WHERE id = :session_id AND version = :version
+RETURNING id
+
+-- name: blank_rows
+-- Remove the words and the sender of some rows, if the session was signed.
+UPDATE messages SET text = :text, data = '{}'
+WHERE session_id = :session_id AND n IN (SELECT CAST(value ->> 'n' AS BIGINT) FROM {{each}}(:rows))
+  AND EXISTS (SELECT 1 FROM sessions WHERE id = :session_id AND turn_id = :turn_id)
+
+-- name: forget_shared_blob
+-- Forget that a session refers to a file, if it was signed and no row of it names the file any more.
+DELETE FROM blob_references
+WHERE digest = :digest AND session_id = :session_id
+  AND EXISTS (SELECT 1 FROM sessions WHERE id = :session_id AND turn_id = :turn_id)
+  AND NOT EXISTS (SELECT 1 FROM messages WHERE session_id = :session_id AND data LIKE '%' || :digest || '%')

@@ -1,0 +1,203 @@
+"""Retention: removes what is older than it may be, some rows at a time. shared/store/retention.sql has the tables.
+
+Every method does one small step and may be repeated, by several housekeepers at once. After a crash, a step happened whole
+or not at all. Nothing here touches a message that waits, a part that is still to be sent, or an open dead letter that may stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from shared.codec import encode_text
+from shared.store import deletion
+from shared.store.database import Database, Row
+from shared.store.database.statements import Step, declared
+from shared.store.search import row_grams
+
+# Of the search index, in one step. Nothing says where its old rows are, so all of it is looked through, a part in each look.
+PAGES, PAGE_ROWS = 20, 500
+CLOSED = ("replayed", "dropped")
+_TURN_IDS = ("drop_", "turn_")  # how ids of turns begin; the time follows, in 12 hexadecimal digits
+
+
+class RetentionSql(Protocol):
+    """The statements of retention.sql, with the values that each needs."""
+
+    def expired_inbox(self, *, before: int, limit: int) -> Step: ...
+    def empty_inbox(self, *, rows: str) -> Step: ...
+    def outbox_page(self, *, after: int, limit: int) -> Step: ...
+    def prune_outbox(self, *, after: int, last: int, before: int) -> Step: ...
+    def expired_turns(self, *, first: str, beyond: str, before: int, limit: int) -> Step: ...
+    def prune_turns(self, *, rows: str) -> Step: ...
+    def prune_dead(self, *, state: str, before: int, limit: int) -> Step: ...
+    def prune_usage(self, *, day: str, limit: int) -> Step: ...
+    def prune_audit(self, *, before: int, limit: int) -> Step: ...
+    def prune_blob_references(self, *, before: int, limit: int) -> Step: ...
+    def superseded_rows(self, *, before: int, limit: int) -> Step: ...
+    def expired_session(self, *, before: int) -> Step: ...
+    def session_rows(self, *, session_id: str, limit: int) -> Step: ...
+    def delete_rows(self, *, rows: str) -> Step: ...
+    def hold_ended_session(self, *, session_id: str, before: int) -> Step: ...
+    def delete_ended_rows(self, *, rows: str, session_id: str, before: int) -> Step: ...
+    def delete_ended_session(self, *, session_id: str, version: int, searched: int, before: int) -> Step: ...
+    def indexed_page(self, *, after: int, limit: int) -> Step: ...
+    def indexed_rows(self, *, rows: str) -> Step: ...
+    def unindex_grams(self, *, place: int, grams: str) -> Step: ...
+    def unindex_row(self, *, place: int) -> Step: ...
+    def unindex_ended_grams(self, *, place: int, grams: str, before: int) -> Step: ...
+    def unindex_ended_row(self, *, place: int, before: int) -> Step: ...
+
+
+sql = declared(RetentionSql)
+
+
+class Retention:
+    """One step of each kind. A step gives how many rows it removed or emptied; 0: there is nothing more that is old."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._part, self._place = 0, 0  # how far outbox and search index were gone through
+
+    async def journal(self, before: int, limit: int) -> int:
+        """Empty messages that ended before a time (ms). Their rows stay."""
+        [rows] = await self._database.read(sql.expired_inbox(before=before, limit=limit))
+        if rows:
+            await self._database.write(sql.empty_inbox(rows=encode_text(rows)))
+        return len(rows)
+
+    async def outbox(self, before: int, limit: int) -> int:
+        """Delete parts that ended and were decided before a time. Goes on behind the parts that stay."""
+        while True:
+            [[page]] = await self._database.read(sql.outbox_page(after=self._part, limit=limit))
+            if page["last"] is None:
+                self._part = 0
+                return 0
+            [gone] = await self._database.write(sql.prune_outbox(after=self._part, last=page["last"], before=before))
+            self._part = page["last"] if page["newest"] < before else 0
+            if gone or self._part == 0:
+                return len(gone)
+
+    async def turns(self, before: int, limit: int) -> int:
+        """Delete the records of turns that were committed before a time."""
+        for kind in _TURN_IDS:
+            beyond = f"{kind}{before:012x}"
+            query = sql.expired_turns(first=kind, beyond=beyond, before=before, limit=limit)
+            [rows] = await self._database.read(query)
+            if rows:
+                await self._database.write(sql.prune_turns(rows=encode_text(rows)))
+                return len(rows)
+        return 0
+
+    async def closed_letters(self, before: int, limit: int) -> int:
+        """Delete dead letters from before a time that were replayed or dropped."""
+        gone = await self._database.write(
+            *(sql.prune_dead(state=state, before=before, limit=limit) for state in CLOSED)
+        )
+        return sum(map(len, gone))
+
+    async def open_letters(self, before: int, limit: int) -> int:
+        """Delete dead letters from before a time that nobody decided on."""
+        [gone] = await self._database.write(sql.prune_dead(state="open", before=before, limit=limit))
+        return len(gone)
+
+    async def usage(self, day: str, limit: int) -> int:
+        """Delete what was spent before a day."""
+        [gone] = await self._database.write(sql.prune_usage(day=day, limit=limit))
+        return len(gone)
+
+    async def audit(self, before: int, limit: int) -> int:
+        """Delete records of the audit log from before a time."""
+        [gone] = await self._database.write(sql.prune_audit(before=before, limit=limit))
+        return len(gone)
+
+    async def blobs(self, before: int, limit: int) -> int:
+        """Forget references to files from before a time; the files go when nothing refers to them."""
+        [gone] = await self._database.write(sql.prune_blob_references(before=before, limit=limit))
+        return len(gone)
+
+    async def superseded(self, before: int, limit: int) -> int:
+        """Delete rows from before a time that left their conversation."""
+        [rows] = await self._database.read(sql.superseded_rows(before=before, limit=limit))
+        await self._delete_rows(rows)
+        return len(rows)
+
+    async def sessions(self, before: int, limit: int) -> int:
+        """Delete rows of the session that ended first, if that was before a time, and in the end the session itself.
+        One that somebody resumes meanwhile (that does not change its version) keeps the rows that it still has."""
+        [found] = await self._database.read(sql.expired_session(before=before))
+        if not found:
+            return 0
+        session = found[0]
+        [rows] = await self._database.read(sql.session_rows(session_id=session["id"], limit=limit))
+        await self._delete_ended(session["id"], rows, before)
+        if len(rows) < limit:
+            await self._database.write(*_rest_of(session, before))
+        return max(len(rows), 1)
+
+    async def search(self, before: int, limit: int) -> int:
+        """Let search forget rows that were said before a time. Goes through the index, some pages in a step, then begins anew."""
+        for _ in range(PAGES):
+            [page] = await self._database.read(sql.indexed_page(after=self._place, limit=PAGE_ROWS))
+            old = [row for row in page if row["created_at"] < before]
+            if len(old) > limit:  # the rest of the page is for the next step
+                old = old[:limit]
+                self._place = old[-1]["place"]
+            else:
+                self._place = page[-1]["place"] if len(page) == PAGE_ROWS else 0
+            if old:
+                [found] = await self._database.read(sql.indexed_rows(rows=_listed(old)))
+                if found:
+                    await self._database.write(*self._unindexed(found))
+            if old or self._place == 0:
+                return len(old)
+        return 0
+
+    async def _delete_ended(self, session_id: str, rows: Sequence[Row], before: int) -> None:
+        """Delete rows of a session that ended before a time, with what search finds them by, unless it goes on by now."""
+        if not rows:
+            return
+        listed = _listed(rows)
+        [indexed] = await self._database.read(sql.indexed_rows(rows=listed))
+        steps = [sql.hold_ended_session(session_id=session_id, before=before)]
+        for row in indexed:
+            if self._database.dialect == "sqlite":
+                grams = row_grams(row["owner"], row["text"])
+                steps.append(sql.unindex_ended_grams(place=row["place"], grams=grams, before=before))
+            steps.append(sql.unindex_ended_row(place=row["place"], before=before))
+        await self._database.write(*steps, sql.delete_ended_rows(rows=listed, session_id=session_id, before=before))
+
+    async def _delete_rows(self, rows: Sequence[Row]) -> None:
+        """Delete rows of transcripts, and what search finds them by, in one transaction."""
+        if not rows:
+            return
+        listed = _listed(rows)
+        [indexed] = await self._database.read(sql.indexed_rows(rows=listed))
+        await self._database.write(*self._unindexed(indexed), sql.delete_rows(rows=listed))
+
+    def _unindexed(self, rows: Sequence[Row]) -> list[Step]:
+        steps = list[Step]()
+        for row in rows:
+            if self._database.dialect == "sqlite":
+                steps.append(sql.unindex_grams(place=row["place"], grams=row_grams(row["owner"], row["text"])))
+            steps.append(sql.unindex_row(place=row["place"]))
+        return steps
+
+
+def _listed(rows: Sequence[Row]) -> str:
+    return encode_text([{"session_id": row["session_id"], "n": row["n"]} for row in rows])
+
+
+def _rest_of(session: Row, before: int) -> Sequence[Step]:
+    """Delete a session without rows, unless it went on meanwhile, and what belongs to it alone. Its notes stay."""
+    id, version, searched = session["id"], session["version"], session["searched"]
+    return (
+        sql.delete_ended_session(session_id=id, version=version, searched=searched, before=before),
+        deletion.sql.delete_search(session_id=id),
+        deletion.sql.delete_flushes(session_id=id),
+        deletion.sql.delete_facts(session_id=id),
+        deletion.sql.delete_steps(session_id=id),
+        deletion.sql.delete_runs(session_id=id),
+        deletion.sql.delete_asks(session_id=id),
+        deletion.sql.delete_blob_references(session_id=id),
+    )

@@ -1,0 +1,140 @@
+-- What retention removes. Tables: inbox, outbox, turns, dead, usage, audit, blob_references, messages, search_rows, sessions.
+-- Every statement takes so many rows at most, found by index, so that turns which write at the same time hardly wait. Rows
+-- that only a look through others can tell are read first, beside the writers.
+
+-- name: expired_inbox
+-- Ended messages whose words are too old. One whose dead letter is open keeps them: a replay reads them here.
+SELECT id FROM inbox
+WHERE state <> 'pending' AND payload <> '' AND finished_at < :before
+  AND (state <> 'dead' OR NOT EXISTS (
+        SELECT 1 FROM dead WHERE dead.session_key = inbox.session_key AND dead.ref = inbox.id
+          AND dead.state NOT IN ('replayed', 'dropped')))
+ORDER BY finished_at LIMIT :limit
+
+-- name: empty_inbox
+-- Remove the words of some messages. The rows stay, so that a redelivery is still known.
+UPDATE inbox SET payload = '' WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows)) AND state <> 'pending'
+
+-- name: outbox_page
+-- The next parts by number: the last of them, and the time of the newest.
+SELECT MAX(id) AS last, MAX(created_at) AS newest
+FROM (SELECT id, created_at FROM outbox WHERE id > :after ORDER BY id LIMIT :limit) AS page
+
+-- name: prune_outbox
+-- Delete the parts of a page that ended and are too old. A part that was given up on stays while its dead letter is open.
+DELETE FROM outbox
+WHERE id > :after AND id <= :last AND created_at < :before
+  AND (state = 'sent' OR state = 'buried' AND NOT EXISTS (
+        SELECT 1 FROM dead WHERE dead.session_key = outbox.session_key AND dead.ref = CAST(outbox.id AS TEXT)
+          AND dead.kind = 'reply' AND dead.state NOT IN ('replayed', 'dropped')))
+RETURNING id
+
+-- name: expired_turns
+-- Turns that are too old, by their ids, which begin with their time. Those of a key with an open dead letter stay:
+-- deleting its conversation finds the letter by them.
+SELECT id FROM turns
+WHERE id > :first AND id < :beyond AND committed_at < :before
+  AND NOT EXISTS (
+        SELECT 1 FROM dead WHERE dead.session_key = turns.session_key AND dead.state NOT IN ('replayed', 'dropped'))
+ORDER BY id LIMIT :limit
+
+-- name: prune_turns
+-- Delete some turns.
+DELETE FROM turns WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows))
+
+-- name: prune_dead
+-- Delete the oldest dead letters in one state that are too old.
+DELETE FROM dead
+WHERE id IN (SELECT id FROM dead WHERE state = :state ORDER BY id LIMIT :limit) AND created_at < :before
+RETURNING id
+
+-- name: prune_usage
+-- Delete what was spent before a day.
+DELETE FROM usage
+WHERE (session_id, day, owner, agent, model) IN (
+    SELECT session_id, day, owner, agent, model FROM usage WHERE day < :day ORDER BY day LIMIT :limit)
+RETURNING session_id
+
+-- name: prune_audit
+-- Delete the oldest records of the audit log that are too old.
+DELETE FROM audit WHERE id IN (SELECT id FROM audit ORDER BY id LIMIT :limit) AND at < :before RETURNING id
+
+-- name: prune_blob_references
+-- Forget references to files that are too old. A file to which nothing else refers is removed later.
+DELETE FROM blob_references
+WHERE (digest, session_id) IN (
+    SELECT digest, session_id FROM blob_references WHERE created_at < :before ORDER BY created_at LIMIT :limit)
+RETURNING digest
+
+-- name: superseded_rows
+-- Rows that left their conversation and are too old.
+SELECT session_id, n FROM messages WHERE active = 0 AND created_at < :before ORDER BY created_at LIMIT :limit
+
+-- name: expired_session
+-- The session that ended first, if that is too long ago and nobody is to look through it for notes any more.
+SELECT id, version, searched FROM sessions
+WHERE ended_at IS NOT NULL AND ended_at < :before
+  AND NOT EXISTS (SELECT 1 FROM flushes WHERE flushes.session_id = sessions.id AND flushes.state = 'due')
+ORDER BY ended_at LIMIT 1
+
+-- name: session_rows
+-- The first rows of a session.
+SELECT session_id, n FROM messages WHERE session_id = :session_id ORDER BY n LIMIT :limit
+
+-- name: delete_rows
+-- Delete rows of transcripts.
+DELETE FROM messages
+WHERE (session_id, n) IN (SELECT value ->> 'session_id', CAST(value ->> 'n' AS BIGINT) FROM {{each}}(:rows))
+
+-- name: hold_ended_session
+-- Take hold of a session that is still too long ended, so that nobody resumes it before this transaction is over.
+UPDATE sessions SET ended_at = ended_at WHERE id = :session_id AND ended_at < :before
+
+-- name: delete_ended_rows
+-- Delete rows of a session, unless somebody has resumed it.
+DELETE FROM messages
+WHERE (session_id, n) IN (SELECT value ->> 'session_id', CAST(value ->> 'n' AS BIGINT) FROM {{each}}(:rows))
+  AND EXISTS (SELECT 1 FROM sessions WHERE id = :session_id AND ended_at < :before)
+
+-- name: delete_ended_session
+-- Delete a session without rows that no turn and no indexer has moved on since it was read, and that nobody has resumed.
+DELETE FROM sessions
+WHERE id = :session_id AND version = :version AND searched = :searched AND ended_at < :before
+  AND NOT EXISTS (SELECT 1 FROM messages WHERE session_id = :session_id)
+
+-- name: indexed_page
+-- The next rows of the search index, with the time at which they were said.
+SELECT search_rows.id AS place, search_rows.session_id, search_rows.n, messages.created_at
+FROM search_rows CROSS JOIN messages  -- in this order: SQLite would read all messages first
+WHERE messages.session_id = search_rows.session_id AND messages.n = search_rows.n AND search_rows.id > :after ORDER BY search_rows.id LIMIT :limit
+
+-- name: indexed_rows
+-- Where some rows of transcripts are in the search index, with what they are found by.
+SELECT search_rows.id AS place, search_rows.session_id, search_rows.n, messages.text, sessions.owner, messages.created_at
+FROM {{each}}(:rows)
+JOIN search_rows ON search_rows.session_id = value ->> 'session_id' AND search_rows.n = CAST(value ->> 'n' AS BIGINT)
+JOIN messages ON messages.session_id = search_rows.session_id AND messages.n = search_rows.n
+JOIN sessions ON sessions.id = search_rows.session_id
+
+-- name: unindex_grams
+-- Remove the grams of a row from SQLite's index, unless somebody did: it keeps no text, so it is told what to remove.
+-- [sqlite]
+INSERT INTO search_grams (search_grams, rowid, grams)
+SELECT 'delete', :place, :grams WHERE EXISTS (SELECT 1 FROM search_rows WHERE id = :place)
+
+-- name: unindex_row
+-- Remove a row from the search index.
+DELETE FROM search_rows WHERE id = :place
+
+-- name: unindex_ended_grams
+-- The same as unindex_grams, unless somebody has resumed the session.
+-- [sqlite]
+INSERT INTO search_grams (search_grams, rowid, grams)
+SELECT 'delete', :place, :grams
+WHERE EXISTS (SELECT 1 FROM search_rows JOIN sessions ON sessions.id = search_rows.session_id
+              WHERE search_rows.id = :place AND sessions.ended_at < :before)
+
+-- name: unindex_ended_row
+-- The same as unindex_row, unless somebody has resumed the session.
+DELETE FROM search_rows
+WHERE id = :place AND EXISTS (SELECT 1 FROM sessions WHERE sessions.id = search_rows.session_id AND sessions.ended_at < :before)

@@ -1,0 +1,62 @@
+-- Background work. Tables: tasks, task_stops. Reads inbox and outbox to find tasks whose end nobody has seen.
+
+-- name: add_task
+-- Keep a new task, unless as many of its conversation run as may, or it is known already.
+INSERT INTO tasks (id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, inbound_id, state, asked_at,
+                   created_at)
+SELECT :id, :kind, :name, :text, :root_key, :parent_key, :parent, :asked_by, :owner, CAST(:depth AS INTEGER), :inbound_id,
+       'running', CAST(:asked_at AS BIGINT), CAST(:created_at AS BIGINT)
+WHERE (SELECT COUNT(*) FROM tasks WHERE root_key = :root_key AND state = 'running') < :most
+ON CONFLICT (id) DO NOTHING
+RETURNING id
+
+-- name: task_by_id
+-- One task. It counts as stopped, too, if its conversation was told to stop after it was asked for.
+SELECT id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, asked_at, created_at,
+       CASE WHEN state = 'running' AND asked_at <= (SELECT stopped_at FROM task_stops WHERE task_stops.root_key = tasks.root_key)
+            THEN 'stopped' ELSE state END AS state
+FROM tasks WHERE id = :id
+
+-- name: tasks_of
+-- The tasks of a conversation that run, and those that they started, oldest first.
+SELECT id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, asked_at, created_at, state
+FROM tasks WHERE root_key = :root_key AND state = 'running' ORDER BY created_at, id LIMIT :limit
+
+-- name: mark_stop
+-- Remember when a conversation was told to stop, for tasks that are just being started.
+INSERT INTO task_stops (root_key, stopped_at) VALUES (:root_key, :stopped_at)
+ON CONFLICT (root_key) DO UPDATE
+SET stopped_at = CASE WHEN excluded.stopped_at > task_stops.stopped_at THEN excluded.stopped_at ELSE task_stops.stopped_at END
+
+-- name: tasks_to_stop
+-- The running tasks of a conversation that were asked for by then.
+SELECT id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, asked_at, created_at, state
+FROM tasks WHERE root_key = :root_key AND state = 'running' AND asked_at <= :stopped_at
+
+-- name: stop_tasks
+-- Stop the running tasks of a conversation that were asked for by then.
+UPDATE tasks SET state = 'stopped', text = '', ended_at = CAST(:now AS BIGINT)
+WHERE root_key = :root_key AND state = 'running' AND asked_at <= :stopped_at
+
+-- name: end_task
+-- Record how a task ended, once.
+UPDATE tasks SET state = :state, text = '', ended_at = CAST(:now AS BIGINT) WHERE id = :id AND state = 'running'
+RETURNING id
+
+-- name: unseen_tasks
+-- Running tasks whose message is not in the journal, or has ended; `leaving`: its answer is on its way; `lost`: it was given up.
+SELECT tasks.id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, asked_at, created_at,
+       tasks.state, inbox.state AS turn, inbox.reason AS turn_reason,
+       EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = inbox.turn_id AND outbox.state IN ('pending', 'sending')) AS leaving,
+       EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = inbox.turn_id AND outbox.state = 'buried') AS lost
+FROM tasks LEFT JOIN inbox ON inbox.id = tasks.inbound_id
+WHERE tasks.state = 'running' AND tasks.created_at <= :before AND (inbox.state IS NULL OR inbox.state <> 'pending')
+ORDER BY tasks.created_at LIMIT :limit
+
+-- name: forget_tasks
+-- Forget tasks that ended before a given time.
+DELETE FROM tasks WHERE ended_at <= :before
+
+-- name: forget_stops
+-- Forget when conversations were told to stop: no task from before then begins any more.
+DELETE FROM task_stops WHERE stopped_at <= :before

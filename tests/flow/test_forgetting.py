@@ -1,0 +1,244 @@
+"""A person who is forgotten leaves no byte: not in a table, not in the index, not in Redis, not in a file. Others lose nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from shared.codec import encode_text
+from shared.context.memory import owner as note_owner
+from shared.door import accept
+from shared.errors import NotFound
+from shared.messages import Inbound
+from shared.operating.forgetting import forget_person
+from shared.person import Person
+from shared.pipeline import Pipeline, open_pipeline
+from shared.reading.person import export_person
+from shared.session_key import SessionKey
+from shared.settings import Settings
+from shared.tasks.starting import TaskAsker, WantedTask, start_task
+from shared.tasks.task import TaskKind
+from tests.store.books import ask, write
+from tests.store.test_deletion import everything, found
+from tests.support.door import a_body, open_door
+from tests.support.pipe import Rig, an_inbound
+
+CANARY, OTHER = "canaryzyxq", "parrot"
+PERSON = Person("local", "user-4711")
+
+
+@pytest.fixture
+async def pipe(make_settings: Callable[..., Settings]) -> AsyncIterator[Pipeline]:
+    async with open_pipeline(make_settings(group_sessions_per_user=False)) as opened:
+        yield opened
+
+
+def said(text: str, user: str, chat: str, **about: Any) -> Inbound:
+    inbound = an_inbound(text, platform="local", chat=chat, **about)
+    return replace(inbound, source=replace(inbound.source, user=user, user_name=f"Name {user}"))
+
+
+async def full_life(rig: Rig) -> Inbound:
+    """A person who talks alone and in a group, is noted, has a file, a schedule and costs, and has a message waiting."""
+    pipe, store = rig.pipe, rig.pipe.store
+    first = said(CANARY, PERSON.id, "dm-4711")
+    for inbound in (first, said(OTHER, "user-47", "dm-47")):
+        key = (await accept(pipe, inbound)).session_key
+        await rig.run_turns(key)
+        owner = note_owner(SessionKey.parse(key), inbound.source.user)
+        await write(
+            store,
+            "INSERT INTO notes (owner, text, session_id, created_at) VALUES (:o, :t, 'gone', 1)",
+            o=owner,
+            t=inbound.text,
+        )
+    for user, text in ((PERSON.id, f"{CANARY} in the group"), ("user-47", f"{OTHER} in the group")):
+        group = (await accept(pipe, said(text, user, "group", chat_type="group"))).session_key
+        await rig.run_turns(group)
+    await accept(pipe, said(f"{CANARY} waits", PERSON.id, "dm-4711"))
+    [session] = await ask(store, "SELECT id FROM sessions WHERE owner LIKE '%4711'")
+    blob = await pipe.blobs.keep(_chunks(CANARY.encode()), 1000)
+    await write(store, "INSERT INTO blob_references VALUES (:d, :s, 1)", d=blob.digest, s=session["id"])
+    await write(
+        store,
+        """INSERT INTO schedules (id, name, owner, agent, rule, text, targets, missed, overlap, state, look_at, claim, created_at)
+           VALUES ('sch_1', :text, 'local:u=user-4711', 'main', 'at 1', :text, '[]', 'last', 'skip', 'ended', 1, '', 1)""",
+        text=CANARY,
+    )
+    await write(
+        store,
+        """INSERT INTO usage (session_id, owner, agent, model, day, requests, input, output, cache_read, cache_write, total,
+           cost_nano, priced, updated_at) VALUES (:s, 'local:u=user-4711', 'main', 'm', '2026-01-01', 1, 1, 1, 1, 1, 1, 1, 1, 1)""",
+        s=session["id"],
+    )
+    await beside_conversations(rig)
+    await write(store, "INSERT INTO paired VALUES ('local', 'user-4711', NULL, :name, 'op', 1)", name=CANARY)
+    for chat in ("dm-4711", "user-4711", "dm-47", "group"):
+        await store.closed_chats.close(f"to:local:{chat}", CANARY if "4711" in chat else OTHER)
+    while await store.search.index():
+        pass
+    return first
+
+
+async def beside_conversations(rig: Rig) -> None:
+    """A file in the group, a task that has not begun, a stop, a chat that is closed, a question in the group, a joined session."""
+    pipe, store = rig.pipe, rig.pipe.store
+    shared = await pipe.blobs.keep(_chunks(f"{CANARY} shared".encode()), 1000)
+    [row] = await ask(
+        store, "SELECT session_id, n, data FROM messages WHERE text LIKE '%canary% in the group' AND role = 'user'"
+    )
+    data = orjson.dumps(orjson.loads(row["data"]) | {"media": [{"url": str(shared), "kind": "file"}]}).decode()
+    place = {"s": row["session_id"], "n": row["n"]}
+    await write(store, "UPDATE messages SET data = :data WHERE session_id = :s AND n = :n", data=data, **place)
+    await write(store, "INSERT INTO blob_references VALUES (:d, :s, 1)", d=shared.digest, s=row["session_id"])
+    person = said("", PERSON.id, "dm-4711").source
+    asker = TaskAsker("agent:main:local:dm:dm-4711", person, "local:u=user-4711")
+    await start_task(pipe, WantedTask(TaskKind.BACKGROUND, f"{CANARY} later", "in_1", 1), asker)
+    await store.tasks.stop("agent:main:local:dm:dm-4711", 0, 0)
+    await store.closed_chats.close("to:local:dm-4711", CANARY)
+    await write(
+        store, "INSERT INTO facts VALUES (:s, 'joined:agent:main:local:dm:dm-4711', :c)", s=row["session_id"], c=CANARY
+    )
+    await write(
+        store,
+        """INSERT INTO asks (id, run_id, session_key, session_id, name, text, choices, is_approval, source, state, answer,
+           created_at, ended_at) VALUES ('ask_1', 'run', 'group', :s, 'a', 'which?', '[]', 0, :source, 'answered', :c, 1, 2)""",
+        s=row["session_id"],
+        source=encode_text(person),
+        c=CANARY,
+    )
+
+
+async def _chunks(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+async def test_a_person_who_is_forgotten_leaves_no_byte_and_others_lose_nothing(
+    rig: Rig, pipe: Pipeline, tmp_path: Path
+) -> None:
+    first = await full_life(rig)
+    before = await holders(pipe, tmp_path)
+    assert {"messages", "inbox", "outbox", "notes", "schedules", "paired", "redis", "files"} <= before.keys()
+    forgotten = await forget_person(pipe, PERSON)
+    assert (forgotten.sessions, forgotten.shared_rows, forgotten.messages) == (1, 1, 4)
+    assert (forgotten.notes, forgotten.schedules, forgotten.files, forgotten.left) == (1, 1, 2, ())
+    if pipe.store.database.dialect == "sqlite":
+        await pipe.store.database.vacuum()  # type: ignore[attr-defined]
+    left = await holders(pipe, tmp_path)
+    # in the group the agent repeated the person's words: those are the agent's, and stay
+    repeated = await ask(pipe.store, "SELECT role FROM messages WHERE text LIKE '%canary%'")
+    assert [row["role"] for row in repeated] == ["assistant"]
+    assert left.keys() <= {"messages", "search_rows", "search_grams_data", "vocabulary"}
+    closed = [chat.destination for chat in await pipe.store.closed_chats.page(after="", limit=9)]
+    assert closed == ["to:local:dm-47", "to:local:group"]
+    assert not (await accept(pipe, first)).fresh
+    assert await found(pipe.store, OTHER) != [] and len(await ask(pipe.store, "SELECT id FROM sessions")) == 2
+    group = [
+        row["text"] for row in await ask(pipe.store, "SELECT text FROM messages WHERE role = 'user' ORDER BY n, text")
+    ]
+    assert sorted(group) == ["(removed)", OTHER, f"{OTHER} in the group"]
+    with pytest.raises(NotFound):
+        await forget_person(pipe, PERSON)
+
+
+async def test_a_message_that_waits_behind_others_leaves_no_words_either(rig: Rig, pipe: Pipeline) -> None:
+    """Dropping it touches no session, so nothing else tells that there is more to do."""
+    for user, text in (("user-47", OTHER), (PERSON.id, CANARY)):
+        await accept(pipe, said(text, user, "group", chat_type="group"))
+    assert (await forget_person(pipe, PERSON)).left == ()
+    rows = await ask(pipe.store, "SELECT state, payload FROM inbox ORDER BY seq")
+    assert [row["state"] for row in rows] == ["pending", "rejected"] and rows[1]["payload"] == ""
+
+
+async def test_a_reply_that_answers_others_too_still_leaves(rig: Rig, pipe: Pipeline) -> None:
+    ids = [
+        await accept(pipe, said(text, user, "group", chat_type="group"))
+        for user, text in ((PERSON.id, CANARY), ("user-47", OTHER))
+    ]
+    await rig.run_turns(ids[0].session_key)
+    first, second = [row["turn_id"] for row in await ask(pipe.store, "SELECT turn_id FROM outbox ORDER BY id")]
+    # as `collect` leaves it: one turn has ended both
+    await write(pipe.store, "UPDATE inbox SET turn_id = :turn", turn=second)
+    await write(pipe.store, "DELETE FROM outbox WHERE turn_id = :turn", turn=first)
+    await forget_person(pipe, PERSON)
+    assert [row["state"] for row in await ask(pipe.store, "SELECT state FROM outbox")] == ["pending"]
+
+
+async def test_a_person_with_two_ids_is_forgotten_and_handed_over_by_either(rig: Rig, pipe: Pipeline) -> None:
+    """Sessions are owned under the one id, and rows of a group name the other."""
+    for id in ("user-4711", "alt-4711"):
+        for chat, kind in (("dm-4711", "dm"), ("group", "group")):
+            one = said(CANARY, "user-4711", chat, chat_type=kind)
+            one = replace(one, source=replace(one.source, user_alt="alt-4711"))
+            await rig.run_turns((await accept(pipe, one)).session_key)
+        lines = [orjson.loads(line)["type"] async for line in export_person(pipe.store, Person("local", id))]
+        assert {"session", "message", "shared_message"} <= set(lines)
+        forgotten = await forget_person(pipe, Person("local", id))
+        assert (forgotten.sessions, forgotten.left) == (1, ()) and forgotten.shared_rows >= 1
+        rows = await ask(pipe.store, "SELECT text FROM messages WHERE role = 'user'")
+        assert {row["text"] for row in rows} == {"(removed)"}
+
+
+async def test_of_a_conversation_that_was_deleted_before_nothing_names_the_person_either(
+    rig: Rig, pipe: Pipeline
+) -> None:
+    """Several platforms name a private chat by its person."""
+    for user in ("4711", "47"):
+        await rig.run_turns((await accept(pipe, said(CANARY, user, user))).session_key)
+    await rig.run_turns(
+        (await accept(pipe, said(OTHER, "48", "4712"))).session_key
+    )  # somebody else's chat with such an id
+    for row in await ask(pipe.store, "SELECT id, version FROM sessions WHERE owner = 'local:u=4711'"):
+        assert await pipe.store.delete(row["id"], row["version"])
+    assert (await forget_person(pipe, Person("local", "4711"))).left == ()
+    assert {remains.table for remains in (await forget_person(pipe, Person("local", "4712"))).left} >= {"sessions"}
+    assert await rig.transcript(str(SessionKey("main", "local", "", "dm", "4712"))) == [OTHER, f"echo: {OTHER}"]
+
+
+async def test_the_api_knows_no_message_of_a_person_who_was_forgotten(pipe: Pipeline) -> None:
+    async with open_door(pipe) as door:
+        accepted = (await door.post_api(a_body(id="evt_1"))).json()
+        path = f"/v1/messages/{accepted['id']}"
+        assert (await door.request("GET", path, door.key)).status_code == 200
+        await forget_person(pipe, Person("api", "u1"))
+        assert (await door.request("GET", path, door.key)).status_code == 404
+
+
+async def test_a_person_is_given_all_that_is_kept_of_them_and_nothing_of_others(rig: Rig, pipe: Pipeline) -> None:
+    await full_life(rig)
+    lines = [orjson.loads(line) async for line in export_person(pipe.store, PERSON)]
+    kinds = [line["type"] for line in lines]
+    assert kinds[0] == "session" and set(kinds) == {
+        "session",
+        "message",
+        "shared_message",
+        "note",
+        "schedule",
+        "usage",
+        "pairing",
+        "file",
+    }
+    assert OTHER not in str(lines)
+    with pytest.raises(NotFound):
+        [line async for line in export_person(pipe.store, Person("local", "nobody"))]
+
+
+async def holders(pipe: Pipeline, directory: Path) -> dict[str, int]:
+    """Where the canary still is: tables by rows, Redis by names, files."""
+    tables = await everything(pipe.store)
+    found = {name: sum(CANARY in str(row) for row in rows) for name, rows in tables.items()}
+    for server in pipe.servers.all:
+        client: Any = server.client
+        async for name in client.scan_iter("kt:*"):
+            kind = (await client.type(name)).decode()
+            value = await (client.zrange(name, 0, -1) if kind == "zset" else client.hgetall(name))
+            found["redis"] = found.get("redis", 0) + (CANARY in str(value))
+    found["files"] = sum(
+        CANARY.encode() in path.read_bytes() for path in (directory / "blobs").rglob("*") if path.is_file()
+    )
+    return {name: count for name, count in found.items() if count}

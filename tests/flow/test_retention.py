@@ -1,0 +1,59 @@
+"""What a housekeeper forgets after the default times, and what the pipeline still knows then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from shared.clock import now_ms
+from shared.door import accept
+from shared.messages import State
+from shared.pipeline import Pipeline
+from tests.store.books import ask, write
+from tests.support.pipe import Rig, an_inbound, key_of
+from tests.support.working import working
+from workers.upkeep.prune import DAY_MS, ExpiredRecords
+
+
+async def test_after_30_days_the_plumbing_is_forgotten_and_the_conversation_and_its_duplicates_are_known(
+    rig: Rig, pipe: Pipeline
+) -> None:
+    said, key = an_inbound("hello", platform="local"), key_of(platform="local")
+    async with working(pipe):
+        await accept(pipe, said)
+        while [row["state"] for row in await ask(pipe.store, "SELECT state FROM outbox")] != ["sent"]:
+            await asyncio.sleep(0.01)
+    young = ExpiredRecords(pipe, clock=lambda: now_ms() + 29 * DAY_MS)
+    assert await young.look() == young.every_seconds
+    duty = ExpiredRecords(pipe, clock=lambda: now_ms() + 31 * DAY_MS)
+    while await duty.look() < duty.every_seconds:
+        pass
+    left = {table: await ask(pipe.store, f"SELECT * FROM {table}") for table in ("inbox", "outbox", "turns")}
+    assert [row["payload"] for row in left["inbox"]] == [""] and left["outbox"] == left["turns"] == []
+    again = await accept(pipe, said)
+    assert not again.fresh and again.state == State.ANSWERED
+    assert await rig.transcript(key) == ["hello", "echo: hello"]
+    async with working(pipe):  # and the conversation goes on
+        await rig.accept("more", platform="local")
+        while len(await rig.transcript(key)) < 4:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_kind_that_cannot_be_removed_keeps_no_other_kind(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, foreseen: Callable[[str], None]
+) -> None:
+    foreseen("housekeeper")
+
+    async def fails(before: int, limit: int) -> int:
+        raise ValueError("a record that nobody foresaw")
+
+    monkeypatch.setattr(pipe.store.retention, "journal", fails)
+    await write(
+        pipe.store,
+        "INSERT INTO audit (at, who, role, action, target, outcome) VALUES (5, 'a', 'r', 'x', 't', 'd')",
+    )
+    duty = ExpiredRecords(pipe)
+    assert await duty.look() < duty.every_seconds
+    assert await ask(pipe.store, "SELECT id FROM audit") == []

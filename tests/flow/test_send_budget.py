@@ -1,0 +1,125 @@
+"""Delivery keeps to the budgets that all workers share: what has to wait is given back, and nobody waits with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from shared.errors import RateLimited
+from shared.failpoints import Injected
+from shared.messages import Part, Receipt
+from shared.platforms.facts import Idempotency
+from shared.platforms.telegram import TelegramSettings
+from shared.reading.keys import KeyPhase, KeyState, state_of_key
+from shared.settings import Settings
+from tests.store.books import ask
+from tests.support.pipe import Rig
+from tests.support.servers import Databases
+from tests.support.telegram import TOKEN
+from workers.delivery import deliver as delivering
+from workers.delivery.deliver import Courier, deliver_parts
+
+HOUR = timedelta(hours=1)
+SLACK = timedelta(minutes=5)  # a machine may be slow; then less is left to wait
+
+
+class Taking:
+    """A platform that gives these answers one after another, then takes everything."""
+
+    idempotency = Idempotency.NATIVE
+
+    def __init__(self, *answers: Exception) -> None:
+        self.answers = list(answers)
+        self.sent: list[tuple[str, str]] = []
+
+    async def send(self, part: Part) -> Receipt:
+        if self.answers:
+            raise self.answers.pop(0)
+        self.sent.append((part.to.chat, part.text))
+        return Receipt("m1")
+
+
+@pytest.fixture
+def database_url(databases: Databases, tmp_path: Path) -> str:
+    return databases.fresh_sqlite(tmp_path)
+
+
+@pytest.fixture
+def settings(make_settings: Callable[..., Settings]) -> Settings:
+    block = TelegramSettings(token=SecretStr(TOKEN), sends_per_second=1 / 3600, chat_sends_per_minute=1 / 60)
+    return make_settings(telegram=block)
+
+
+async def decide(rig: Rig, chat: str, *texts: str) -> None:
+    """Replies that wait to be sent."""
+    for text in texts:
+        await rig.accept(text, chat=chat, platform="telegram")
+        await rig.run_turns(f"agent:main:telegram:dm:{chat}")
+
+
+async def deliver(rig: Rig, chat: str, sender: Taking) -> KeyState:
+    """What a worker does with the chat's wake, and how the chat stands afterwards."""
+    lane, place = rig.pipe.deliveries, f"to:telegram:{chat}"
+    await rig.expire_lease(lane, place)
+    await lane.recover(place)
+    _, lease = await rig.start(lane, place)
+    assert lease is not None
+    await deliver_parts(lease, Courier(rig.pipe, {"telegram": sender}))
+    return await state_of_key(lane, place)
+
+
+def waits(state: KeyState, time: timedelta) -> bool:
+    assert state.left_ms is not None
+    left = timedelta(milliseconds=state.left_ms)
+    return state.state is KeyPhase.DELAYED and time - SLACK < left <= time
+
+
+async def test_a_chat_whose_budget_is_spent_is_given_back_in_order_and_costs_no_attempt(rig: Rig) -> None:
+    sender = Taking()
+    await decide(rig, "1", *"abcdefg")
+    state = await deliver(rig, "1", sender)
+    assert [text for _, text in sender.sent] == [f"echo: {letter}" for letter in "abcde"]
+    assert waits(state, HOUR) and state.waiting == 2
+    rows = await ask(rig.pipe.store, "SELECT state, attempts, waits FROM outbox ORDER BY id")
+    assert [tuple(row.values()) for row in rows[5:]] == [("pending", 0, 0)] * 2
+
+
+async def test_a_bot_that_is_told_to_wait_is_left_alone_by_all_workers(rig: Rig) -> None:
+    sender = Taking(RateLimited(2 * HOUR, whole_bot=True))
+    for chat in ("1", "2", "3"):
+        await decide(rig, chat, "hello")
+    assert waits(await deliver(rig, "1", sender), 2 * HOUR)
+    assert waits(await deliver(rig, "2", sender), 2 * HOUR)
+    assert waits(await deliver(rig, "3", sender), 3 * HOUR)  # behind the other, not with it
+    assert sender.sent == []
+
+
+async def test_M10_a_platforms_wish_to_wait_is_kept_and_holds_up_no_other_chat(rig: Rig) -> None:
+    sender = Taking(RateLimited(HOUR))
+    for chat in ("1", "2"):
+        await decide(rig, chat, "hello")
+    assert waits(await deliver(rig, "1", sender), HOUR)
+    assert waits(await deliver(rig, "1", sender), HOUR)  # whoever wakes it early
+    assert (await deliver(rig, "2", sender)).state is KeyPhase.IDLE
+    assert sender.sent == [("2", "echo: hello")]
+
+
+async def test_a_crash_before_a_chat_is_held_costs_the_reply_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(point: str) -> None:
+        if point == "deliver.before_hold":
+            raise Injected(point)
+
+    sender = Taking(RateLimited(HOUR))
+    await decide(rig, "1", "hello")
+    with monkeypatch.context() as crashing:
+        crashing.setattr(delivering, "reach", crash)
+        with pytest.raises(Injected):
+            await deliver(rig, "1", sender)
+    [row] = await ask(rig.pipe.store, "SELECT state, attempts, waits FROM outbox")
+    assert tuple(row.values()) == ("pending", 1, 1)
+    await deliver(rig, "1", sender)
+    assert sender.sent == [("1", "echo: hello")]

@@ -1,0 +1,163 @@
+"""`keyturn status`, `top` and `logs`: how the deployment is, live and in words."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from shared import keys, log
+from shared.door import accept
+from shared.embedded import child
+from shared.operating.pauses import pause
+from shared.settings import Settings
+from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
+from tests.support.pipe import Rig, an_inbound, key_of
+from tests.support.place import KEYTURN, ROOT
+from tests.support.terminal import Terminal
+
+HOSTILE = "\x1b[2J\u202eMallory"
+
+
+@pytest.fixture
+def terminal_environment(settings: Settings, tmp_path: Path) -> dict[str, str]:
+    assert settings.redis_url is not None
+    return {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+        "KEYTURN_REDIS_URL": settings.redis_url.get_secret_value(),
+        "KEYTURN_DATABASE_URL": settings.database,
+        "KEYTURN_PARTITIONS": str(settings.partitions),
+        "KEYTURN_DATA_DIR": str(tmp_path),
+    }
+
+
+async def test_status_says_the_verdict_and_the_numbers(rig: Rig, cli: Cli) -> None:  # noqa: F811
+    await rig.accept("one")
+    await rig.accept("two")
+    printed = await cli("status")
+    assert printed.code == 1  # nobody works
+    assert printed.out.startswith("No worker is alive, and 1 conversation waits: start `keyturn work`.\n")
+    numbers = {line[:33].strip(): line[33:].strip() for line in printed.out.splitlines()[2:]}
+    assert numbers["wait for their own conversation"] == "1"
+    assert numbers["messages not ended"] == "2"
+    found = (await cli("status", "--json")).json
+    assert (found["mood"], found["ready"], found["behind"]) == ("bad", 1, 1)
+    assert found["messages_waiting"]["count"] == 2 and found["cost_today_usd"] is None
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_status_and_doctor_name_what_is_paused(rig: Rig, cli: Cli) -> None:  # noqa: F811
+    await pause(rig.pipe, "platform:webhook", by="ann")
+    await rig.accept("one")
+    await rig.start(rig.pipe.turns, key_of())
+    found = (await cli("status", "--json")).json
+    assert (found["pauses"], found["paused"], found["behind"]) == (1, 1, 0)
+    checks = {check["check"]: check["detail"] for check in (await cli("doctor", "--json")).json["checks"]}
+    assert checks["pauses"] == "1 pause is in force: platform:webhook"
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_status_answers_while_redis_is_away(
+    rig: Rig,
+    cli: Cli,  # noqa: F811
+    environment: pytest.MonkeyPatch,  # noqa: F811
+) -> None:
+    environment.setenv("KEYTURN_REDIS_URL", f"redis://127.0.0.1:{child.free_port()}/0")
+    printed = await cli("status")
+    assert printed.code == 1 and printed.out.startswith("Redis does not answer.")
+    looked = await cli("top", "--once")
+    assert looked.code == 0 and "conversations are not known while a store is away" in looked.out
+
+
+async def test_top_once_lists_who_is_at_work(rig: Rig, cli: Cli) -> None:  # noqa: F811
+    await accept(rig.pipe, an_inbound("hello", chat=HOSTILE))
+    await rig.accept("held")
+    lease = await rig.lease()
+    printed = await cli("top", "--once")
+    assert printed.code == 0 and "\x1b" not in printed.out and "\u202e" not in printed.out
+    assert [line.split()[0] for line in printed.out.splitlines() if "agent:main" in line] == ["awake", "leased"]
+    found = (await cli("top", "--once", "--json", "--filter", f"key:{key_of()} state:leased")).json
+    assert [one["key"] for one in found["conversations"]] == [key_of()] and found["complete"]
+    refused = await cli("top", "--once", "--filter", "nope:1")
+    assert refused.code == 1 and "write platform:" in refused.err
+    await lease.release(spent=False)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_top_shows_and_stops_a_turn_by_keys_at_60_columns(
+    rig: Rig, terminal_environment: dict[str, str], tmp_path: Path
+) -> None:
+    await rig.accept("held")
+    lease = await rig.lease()
+
+    def drive() -> tuple[int, str, bytes]:
+        command = [*KEYTURN, "top", "--every", "0.2"]
+        with Terminal(command, cwd=tmp_path, env=terminal_environment, columns=60) as top:
+            top.until("leased")
+            top.type("\r")
+            top.until("A worker runs its turn, attempt 1.")
+            top.type("\x1b")
+            top.until("s stop")
+            top.type("s")
+            top.until("y / n")
+            top.type("y")
+            top.until("stopped: 1 messages get no answer")
+            top.type("q")
+            return top.ended(), top.shown, top.raw
+
+    code, shown, raw = await asyncio.to_thread(drive)
+    assert code == 0 and "Looking…" in shown
+    assert raw.rstrip().endswith(b"\x1b[?1049l")  # the terminal is left as it was
+    assert not lease.ended and await _stop_time(rig) > 0
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_top_as_json_prints_a_line_for_each_look_until_nobody_reads(
+    rig: Rig, terminal_environment: dict[str, str], tmp_path: Path
+) -> None:
+    def read() -> tuple[list[str], int, str]:
+        command = [*KEYTURN, "top", "--json", "--every", "0.2"]
+        pipe, env = subprocess.PIPE, terminal_environment
+        with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=pipe, stderr=pipe, text=True) as top:
+            assert top.stdout is not None and top.stderr is not None
+            lines = [top.stdout.readline() for _ in range(2)]
+            top.stdout.close()
+            return lines, top.wait(120), top.stderr.read()
+
+    lines, code, err = await asyncio.to_thread(read)
+    assert [orjson.loads(line)["status"]["mood"] for line in lines] == ["bad", "bad"]  # nobody works
+    assert (code, err) == (0, "")
+
+
+async def _stop_time(rig: Rig) -> int:
+    client: Any = rig.pipe.servers.of_key(key_of()).client
+    return int(await client.hget(keys.state("turns", key_of()), "stop") or 0)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_logs_follow_one_message_from_the_receiver_to_its_end(
+    rig: Rig,
+    cli: Cli,  # noqa: F811
+    tmp_path: Path,
+    environment: pytest.MonkeyPatch,  # noqa: F811
+) -> None:
+    none = await cli("logs")
+    assert none.code == 1 and "`keyturn up` writes them" in none.err
+    config = rig.pipe.settings.model_copy(update={"log_dir": tmp_path / "logs"})
+    log.setup_for(config, "work")
+    accepted = await rig.accept("hello", event_id="evt_77")
+    await rig.accept("other", chat="c2")
+    await rig.run_turns()
+    by_key = await cli("logs", "--key", key_of())
+    assert [line.split()[3] for line in by_key.out.splitlines()] == ["accepted", "answered"]
+    for name in (accepted.id, "evt_77"):
+        found = await cli("logs", "--message", name, "--json")
+        lines = [line for line in found.out.splitlines() if line]
+        assert len(lines) == 2 and all(accepted.id in line for line in lines)
+    assert (await cli("logs", "--level", "error")).out == ""

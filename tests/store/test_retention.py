@@ -1,0 +1,196 @@
+"""Retention removes what is old enough and nothing else: not what waits, not what an operator must still decide, no transcript."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from shared.clock import now_ms
+from shared.messages import State
+from shared.settings import RetentionSettings
+from shared.store import Store, retention
+from shared.store.change import Ending
+from tests.store.books import ask, commit, load, mail, write
+from tests.store.test_deletion import everything, found, found_in, noted
+from tests.support.pipe import key_of
+from workers.upkeep.prune import FEWEST, MOST, next_limit
+
+LATER = now_ms() + 10**9  # everything of now is older than this
+WORDS = "canaryzyxq"
+
+
+async def all_of(step: Any, before: Any = LATER, limit: int = 2) -> int:
+    """Steps until nothing more is old, as a housekeeper makes them."""
+    removed = 0
+    while count := await step(before, limit):
+        removed += count
+    return removed
+
+
+async def test_an_emptied_journal_still_knows_a_redelivery_and_what_waits_or_is_to_be_decided_keeps_its_words(
+    store: Store,
+) -> None:
+    answered, dead = await mail(store, WORDS), await mail(store, WORDS)
+    session = (await commit(store, await load(store), answered)).session
+    await commit(store, session, dead, replies=(), ending=Ending(State.DEAD, "malformed", "unreadable"))
+    waiting = await mail(store, "waits")
+    assert await store.retention.journal(1, 10) == 0  # nothing is as old as that
+    assert await all_of(store.retention.journal) == 1
+    rows = {row["id"]: row["payload"] for row in await ask(store, "SELECT id, payload FROM inbox")}
+    assert rows[answered.inbound.id] == "" and rows[dead.inbound.id] and rows[waiting.inbound.id]
+    known = await store.journal.accept(answered.inbound, b"{}", key_of(), 10)
+    assert not known.fresh and known.state == State.ANSWERED
+    await write(store, "UPDATE dead SET state = 'dropped'")
+    assert await all_of(store.retention.journal) == 1
+
+
+async def test_ended_parts_go_and_those_stay_that_wait_or_can_be_replayed(store: Store) -> None:
+    await commit(store, await load(store), await mail(store), replies=("sent", "buried", "waits", "sent too"))
+    sent, buried, _, sent_too = await store.outbox.open_parts("to:webhook:c1", 10)
+    for part in (sent, sent_too):
+        await store.outbox.sending(part, "lease")
+        await store.outbox.sent(part, "receipt")
+    await store.outbox.bury(buried, "refused", "no")
+    assert await store.retention.outbox(1, 10) == 0
+    assert await all_of(store.retention.outbox) == 2
+    assert [row["state"] for row in await ask(store, "SELECT state FROM outbox ORDER BY id")] == ["buried", "pending"]
+    assert await all_of(store.retention.closed_letters) == 0
+    await write(store, "UPDATE dead SET state = 'dropped'")
+    assert await all_of(store.retention.closed_letters) == 1 and await all_of(store.retention.outbox) == 1
+    assert [row["state"] for row in await ask(store, "SELECT state FROM outbox")] == ["pending"]
+
+
+async def test_old_turns_go_and_those_of_a_key_with_an_open_dead_letter_stay(store: Store) -> None:
+    for chat in ("c1", "c2"):
+        letter, key = await mail(store, chat=chat), key_of(chat)
+        await commit(store, await load(store, key), letter, turn_id=f"turn_{now_ms() - 10**7:012x}{chat}")
+    await store.dead.set_aside("mail", "17", key_of("c2"), "malformed", "not JSON", WORDS)
+    assert await all_of(store.retention.turns) == 1
+    assert [row["session_key"] for row in await ask(store, "SELECT session_key FROM turns")] == [key_of("c2")]
+    assert await all_of(store.retention.open_letters) == 1 and await all_of(store.retention.turns) == 1
+
+
+async def test_an_ended_conversation_goes_with_its_words_and_its_notes_and_others_stay(store: Store) -> None:
+    for chat, words in (("c1", WORDS), ("c2", WORDS)):
+        session = (await commit(store, await load(store, key_of(chat)), await mail(store, words, chat=chat))).session
+        await commit(store, session, await mail(store, f"{words} again", chat=chat))
+    await noted(store, key_of("c1"), "likes tea")
+    while await store.search.index():
+        pass
+    gone = await load(store, key_of("c1"))
+    await write(store, "UPDATE sessions SET ended_at = 5 WHERE id = :id", id=gone.id)
+    assert len(await found(store, WORDS)) == 2 and await store.retention.sessions(5, 1) == 0
+    assert await all_of(store.retention.sessions) > 1
+    assert await found(store, WORDS) == [key_of("c2")]
+    left = await everything(store)
+    assert {row["session_id"] for row in left["messages"]} == {(await load(store, key_of("c2"))).id}
+    assert [row["text"] for row in left["notes"]] == ["likes tea"]
+    assert [row["id"] for row in left["sessions"] if row["id"] == gone.id] == []
+
+
+@pytest.mark.parametrize("rows", [0, 2], ids=["without rows", "with rows"])
+async def test_a_conversation_that_is_resumed_while_it_is_removed_stays(
+    store: Store, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    await commit(store, await load(store), await mail(store, WORDS))
+    while await store.search.index():
+        pass
+    if not rows:
+        await write(store, "DELETE FROM messages")
+    await write(store, "UPDATE sessions SET ended_at = 5")
+    read = store.database.read
+
+    async def resumed_after(*steps: Any) -> Any:
+        """What /resume does, when retention has just read what to remove: the version stays what it was."""
+        answer = await read(*steps)
+        if steps[0].statement.name == "session_rows":
+            await write(store, "UPDATE sessions SET ended_at = NULL")
+        return answer
+
+    monkeypatch.setattr(store.database, "read", resumed_after)
+    assert await all_of(store.retention.sessions, limit=10) == max(rows, 1)
+    left = await everything(store)
+    assert (len(left["sessions"]), len(left["messages"])) == (1, rows)
+    assert await found(store, WORDS) == [key_of()] * bool(rows)
+
+
+async def test_rows_that_left_their_conversation_go_and_the_rest_is_still_found(store: Store) -> None:
+    await commit(store, await load(store), await mail(store, "parrot"), replies=(WORDS,))
+    while await store.search.index():
+        pass
+    await write(store, "UPDATE messages SET active = 0 WHERE role = 'assistant'")
+    assert await all_of(store.retention.superseded) == 1
+    # SQLite's index keeps deleted grams beside a mark, in its own pages, until it merges them
+    elsewhere = {"inbox", "outbox", "search_grams_data", "search_grams_idx"}
+    assert [piece for piece in ("canary", "zyx") if set(await found_in(store, piece)) - elsewhere] == []
+    assert await found(store, "parrot") == [key_of()]
+
+
+async def test_search_forgets_what_is_too_old_and_the_transcript_keeps_it(store: Store) -> None:
+    session = (await commit(store, await load(store), await mail(store, WORDS), replies=())).session
+    await commit(store, session, await mail(store, "parrot"), replies=())
+    while await store.search.index():
+        pass
+    await write(store, "UPDATE messages SET created_at = 5 WHERE n = 1")
+    assert await all_of(store.retention.search, 6, limit=1) == 1
+    assert await found(store, WORDS) == [] and await found(store, "parrot") == [key_of()]
+    assert len(await ask(store, "SELECT n FROM messages")) == 2
+
+
+async def test_a_step_looks_at_a_part_of_the_search_index_and_the_next_goes_on_behind_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await commit(store, await load(store), await mail(store, "parrot"), replies=("one", "two", WORDS))
+    while await store.search.index():
+        pass
+    await write(store, "UPDATE messages SET created_at = 5 WHERE text = :words", words=WORDS)
+    monkeypatch.setattr(retention, "PAGES", 1, raising=False)
+    monkeypatch.setattr(retention, "PAGE_ROWS", 1, raising=False)
+    assert [await store.retention.search(6, 1) for _ in range(4)] == [0, 0, 0, 1]
+
+
+async def test_usage_audit_and_references_to_files_go_by_their_age(store: Store) -> None:
+    for day in ("2026-01-01", "2026-02-01"):
+        await write(
+            store,
+            """INSERT INTO usage (session_id, owner, agent, model, day, requests, input, output, cache_read, cache_write,
+               total, cost_nano, priced, updated_at) VALUES ('ses', 'o', 'main', 'm', :day, 1, 1, 1, 1, 1, 1, 1, 1, 1)""",
+            day=day,
+        )
+    for at in (5, 15):
+        await write(
+            store,
+            "INSERT INTO audit (at, who, role, action, target, outcome) VALUES (:at, 'a', 'r', 'x', 't', 'd')",
+            at=at,
+        )
+        await write(store, "INSERT INTO blob_references VALUES ('d', :id, :at)", id=f"ses_{at}", at=at)
+    assert await all_of(store.retention.usage, "2026-02-01") == 1
+    assert await all_of(store.retention.audit, 10) == 1
+    assert await all_of(store.retention.blobs, 10) == 1
+    left = await everything(store)
+    assert [row["day"] for row in left["usage"]] == ["2026-02-01"] and [row["at"] for row in left["audit"]] == [15]
+    assert [row["created_at"] for row in left["blob_references"]] == [15]
+
+
+def test_a_long_step_is_followed_by_smaller_ones_and_a_short_one_by_larger_ones() -> None:
+    assert next_limit(100, 0.5) == 50 and next_limit(FEWEST, 0.5) == FEWEST
+    assert next_limit(100, 0.001) == 200 and next_limit(MOST, 0.001) == MOST
+    assert next_limit(100, 0.01) == 100
+
+
+@pytest.mark.parametrize(
+    "days",
+    [
+        {"turn_days": 10},
+        {"turn_days": 40, "journal_days": 0},
+        {"session_days": 20},
+        {"usage_days": 20},
+        {"audit_days": 10**9},
+    ],
+    ids=lambda days: next(iter(days)),
+)
+def test_times_that_would_make_words_unfindable_are_refused(days: dict[str, int]) -> None:
+    with pytest.raises(ValidationError):
+        RetentionSettings(**days)

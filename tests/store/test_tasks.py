@@ -1,0 +1,104 @@
+"""Background tasks in the database: once each, a bounded number, and stopped also when they are only being started."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shared.messages import Source
+from shared.store import Store
+from shared.tasks.task import BackgroundTask, TaskKind, TaskState, task_id, task_of
+from tests.store.books import write
+from tests.support.pipe import key_of
+
+SOURCE = Source("webhook", "c1", user="u1", user_name="Ann")
+
+
+def a_task(name: str = "one", *, asked_at: int = 100, created_at: int = 200) -> BackgroundTask:
+    return BackgroundTask(
+        task_id(name),
+        TaskKind.AGENT,
+        name,
+        f"do {name}",
+        key_of(),
+        key_of(),
+        SOURCE,
+        SOURCE,
+        "o",
+        1,
+        asked_at,
+        created_at,
+    )
+
+
+async def test_a_task_is_kept_once_and_no_more_run_than_may(store: Store) -> None:
+    task = a_task()
+    assert await store.tasks.add(task, 2) and not await store.tasks.add(task, 2)
+    assert await store.tasks.find(task.id) == task
+    assert await store.tasks.add(a_task("two"), 2) and not await store.tasks.add(a_task("three"), 2)
+    assert await store.tasks.end(task.id, TaskState.DONE, 300) and not await store.tasks.end(
+        task.id, TaskState.FAILED, 300
+    )
+    assert await store.tasks.find(task.id) == replace(task, state=TaskState.DONE, text="")
+    assert await store.tasks.add(a_task("three"), 2)
+    assert {task.name for task in await store.tasks.running(key_of(), 10)} == {"three", "two"}
+    assert await store.tasks.running(key_of("c2"), 10) == []
+
+
+async def test_a_stop_ends_what_was_asked_for_before_it_also_what_is_only_being_started(store: Store) -> None:
+    before, after, late = a_task("before"), a_task("after", asked_at=600), a_task("late", asked_at=500)
+    for task in (before, after):
+        await store.tasks.add(task, 10)
+    assert [task.id for task in await store.tasks.mark_stop(key_of(), 500)] == [before.id]
+    await store.tasks.stop(key_of(), 500, 550)
+    assert await store.tasks.mark_stop(key_of(), 400) == []  # one that was said earlier takes nothing back
+    await store.tasks.add(late, 10)
+    states = [found.state for task in (before, after, late) if (found := await store.tasks.find(task.id))]
+    assert states == [TaskState.STOPPED, TaskState.RUNNING, TaskState.STOPPED]
+    await store.tasks.forget(550)
+    assert await store.tasks.find(before.id) is None and await store.tasks.find(after.id) is not None
+
+
+async def test_tasks_whose_end_nobody_saw_are_found_with_what_is_known(store: Store) -> None:
+    tasks = [a_task(name) for name in ("missing", "waiting", "stopped", "leaving", "lost", "silent")]
+    for task in tasks:
+        await store.tasks.add(task, 10)
+    for name, state, part in (
+        ("waiting", "pending", None),
+        ("stopped", "superseded", None),
+        ("leaving", "answered", "pending"),
+        ("lost", "answered", "buried"),
+        ("silent", "answered", None),
+    ):
+        task = a_task(name)
+        await write(
+            store,
+            "INSERT INTO inbox (id, event_id, platform, session_key, seq, payload, state, received_at, turn_id) "
+            "VALUES (:id, :id, 'task', :key, 1, '', :state, 1, :turn)",
+            id=task.inbound_id,
+            key=str(task.key),
+            state=state,
+            turn=name,
+        )
+        if part is not None:
+            await write(
+                store,
+                "INSERT INTO outbox (idempotency_key, turn_id, ordinal, session_key, destination, platform, payload, state, "
+                "created_at) VALUES (:id, :turn, 1, '', '', 'task', '', :state, 1)",
+                id=f"out_{name}",
+                turn=name,
+                state=part,
+            )
+    found = {one.task.name: (one.turn, one.is_leaving, one.is_lost) for one in await store.tasks.unseen(200, 10)}
+    assert found == {
+        "missing": (None, False, False),
+        "stopped": ("superseded", False, False),
+        "leaving": ("answered", True, False),
+        "lost": ("answered", False, True),
+        "silent": ("answered", False, False),
+    }
+    assert await store.tasks.unseen(199, 10) == []
+
+
+def test_the_conversation_of_a_task_is_known_by_its_key() -> None:
+    task = a_task()
+    assert task_of(str(task.key)) == task.id and task_of(key_of()) is None

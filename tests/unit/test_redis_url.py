@@ -1,0 +1,63 @@
+"""REDIS_URL: one server, several, or the primary that Sentinels know."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import SecretStr
+
+from shared.errors import ConfigurationError
+from shared.redis_url import SentinelUrl, hosts_of, place_of, sentinel_url, split_urls
+from shared.settings import Settings
+
+WHOLE = "rediss+sentinel://ann:p%40ss@h1:7000,h2,[::1]:7001/main/2?sentinel_username=s&sentinel_password=t%2Fu"
+
+
+def test_a_sentinel_url_says_whom_to_ask_for_which_service() -> None:
+    asked = SentinelUrl((("h1", 7000), ("h2", 26379), ("::1", 7001)), "main", 2, "ann", "p@ss", "s", "t/u", True)
+    assert sentinel_url(WHOLE) == asked
+    assert sentinel_url("redis+sentinel://h1/main") == SentinelUrl((("h1", 26379),), "main")
+    assert sentinel_url("redis://h1:6379/0") is None
+    assert hosts_of(WHOLE) == ("h1", "h2", "::1") and hosts_of("redis://h1:6379/0") == ("h1",)
+    assert hosts_of("unix:///run/redis.sock") == () == hosts_of("redis://[x")
+    assert "p@ss" not in repr(asked) and "t/u" not in repr(asked)
+
+
+def test_a_comma_separates_servers_only_before_a_scheme() -> None:
+    assert split_urls(" redis+sentinel://a,b/x , redis://c:1/0,redis://d,") == (
+        "redis+sentinel://a,b/x",
+        "redis://c:1/0",
+        "redis://d",
+    )
+
+
+def test_partitions_stay_when_users_passwords_tls_or_sentinels_change() -> None:
+    assert place_of("redis+sentinel://a:x@h1,h2/main/1") == place_of("redis+sentinel://h3:1/main/1") == "main/1"
+    assert place_of("redis://a:x@h1:1/0") == place_of("rediss://h1:1/0") == "h1:1/0"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+sentinel://canary:canary@h1,h2/",
+        "redis+sentinel://canary:canary@h1,h2",
+        "redis+sentinel://canary:canary@h1/main/x",
+        "redis+sentinel://canary:canary@h1/main/²",
+        "redis+sentinel://canary:canary@h1:99999999/main",
+        "redis+sentinel://canary:canary@h1:port/main",
+        "redis+sentinel://canary:canary@h1,,h2/main",
+        "redis+sentinel:///main",
+        "redis+sentinel://[canary/main",
+        "redis+sentinel://h1/main?password=canary",
+        "redis+sentinel://",
+    ],
+)
+def test_a_sentinel_url_that_cannot_be_is_refused_without_quoting_it(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="REDIS_URL") as refused:
+        sentinel_url(url)
+    assert "canary" not in str(refused.value)
+
+
+def test_a_server_that_is_named_twice_is_refused() -> None:
+    for twice in ("redis://a:1/0,redis://x:y@a:1/0", "redis+sentinel://h1/main,redis+sentinel://h2/main/0"):
+        with pytest.raises(ConfigurationError, match="twice"):
+            Settings(redis_url=SecretStr(twice)).redis_urls()

@@ -1,0 +1,1 @@
+"""What all workers together may ask of a model's provider: counted in Redis, in Redis' time."""

@@ -1,0 +1,1 @@
+"""What becomes of mail that comes while its key runs a turn."""
