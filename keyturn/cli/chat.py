@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import cycle
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from shared.store.database.schema import require_schema
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.input import Input
 
 LEAVE = ("/quit", "/exit")
 SIGNS = ("thinking.  ", "thinking.. ", "thinking...")
@@ -144,7 +145,20 @@ def _prompt(typed: asyncio.Queue[str | None], history: list[str]) -> PromptSessi
         event.current_buffer.reset()
         typed.put_nowait(None)
 
-    return PromptSession("> ", history=InMemoryHistory(history), key_bindings=keys)
+    return PromptSession("> ", history=InMemoryHistory(history), key_bindings=keys, input=_raw_input())
+
+
+def _raw_input() -> Input:
+    """The keyboard, in raw mode also while a reply is printed.
+
+    prompt_toolkit gives the terminal its own line editing back for that moment. A Ctrl-D typed then was lost, letters were
+    shown twice, and a Ctrl-C became a signal.
+    """
+    from prompt_toolkit.input import create_input
+
+    keyboard = create_input()
+    keyboard.cooked_mode = nullcontext  # type: ignore[method-assign]
+    return keyboard
 
 
 async def _hear(conversation: TerminalConversation, typed: asyncio.Queue[str | None]) -> None:

@@ -76,6 +76,14 @@ def test_a_pasted_text_of_several_lines_is_one_message(
     assert said(place, request.node.name) == ["now one\ntwo\n\nthree"]
 
 
+def test_no_key_is_lost_that_is_typed_while_a_reply_is_printed(chat: Terminal) -> None:
+    with chat.watched() as edited_by_the_terminal:  # which would take a Ctrl-D for itself
+        for n in range(10):
+            chat.type(f"now {n}" + ENTER)
+            chat.until(f"done now {n}")
+    assert not any(edited_by_the_terminal)
+
+
 def test_stop_is_heard_while_a_turn_runs(place: Place, chat: Terminal) -> None:
     chat.type("story1" + ENTER)
     place.until(lambda: noted(place, "begun", "story1"))

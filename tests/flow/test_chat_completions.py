@@ -465,10 +465,15 @@ async def test_a_receiver_that_stops_ends_its_streams_with_an_error(pipe: Pipeli
 
 
 async def test_one_key_may_have_so_many_requests_open_and_others_are_not_counted(make_settings: MakeSettings) -> None:
-    led = Led()
+    class AnswersTheLast:
+        async def run(self, turn: Turn) -> Result:
+            if turn.mail[-1].text != "last":
+                await asyncio.Event().wait()
+            return Result((), (Reply("free again"),))
+
     named = {"other": NamedKey(secrets=(SecretStr("other-key-0123456789"),))}
     api = ApiSettings(keys=(SecretStr("test-key"),), named_keys=named, open_requests=1)
-    async with open_pipeline(make_settings(api=api)) as pipe, calling(pipe, led) as caller:
+    async with open_pipeline(make_settings(api=api)) as pipe, calling(pipe, AnswersTheLast()) as caller:
         other = Caller(caller.door, "other-key-0123456789")
         async with caller.stream(a_request()) as chunks:
             await chunks.next()
@@ -478,8 +483,7 @@ async def test_one_key_may_have_so_many_requests_open_and_others_are_not_counted
             async with other.stream(a_request()) as others:
                 await others.next()
         await nobody_waits(pipe)
-        led.end("free again")
-        assert (await caller.ask(a_request())).status_code == 200
+        assert (await caller.ask(a_request("last"))).status_code == 200
 
 
 async def test_while_redis_cannot_be_listened_to_the_answer_comes_all_the_same(

@@ -11,14 +11,17 @@ import signal
 import struct
 import subprocess
 import termios
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
 PATIENCE_SECONDS = 120.0  # longer than any machine is slow
 CTRL_C, CTRL_D, ENTER, UP = "\x03", "\x04", "\r", "\x1b[A"
 _CURSOR_REQUEST, _CURSOR_AT_THE_BOTTOM = b"\x1b[6n", b"\x1b[40;1R"
+_LOCAL_FLAGS = 3  # in the list that tcgetattr returns
 _PASTE_IS_MARKED = b"\x1b[?2004h"
 _CONTROL = re.compile(r"\x1b\[[0-9;?>]*[ -/]*[@-~]|\x1b[=>]|\r|\x07")
 
@@ -55,6 +58,24 @@ class Terminal:
     def shown(self) -> str:
         """What was shown so far, without colours and cursor movements."""
         return _CONTROL.sub("", self.raw.decode(errors="replace"))
+
+    @contextmanager
+    def watched(self) -> Iterator[list[bool]]:
+        """Within it, every look at the terminal notes whether it edits lines itself, as before the program reads."""
+        notes: list[bool] = []
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.is_set():
+                notes.append(bool(termios.tcgetattr(self._master)[_LOCAL_FLAGS] & termios.ICANON))
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        try:
+            yield notes
+        finally:
+            over.set()
+            watcher.join()
 
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
