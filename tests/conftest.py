@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from pydantic import SecretStr
 
 from shared import metrics
@@ -51,6 +53,16 @@ def foreseen() -> Iterator[Callable[[str], None]]:
     yield allowed.add
     more = {loop: count - before.get(loop, 0) for loop, count in _loop_errors().items() if loop not in allowed}
     assert not any(more.values()), f"background loops met errors that nobody foresaw: {more}"
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """A test that sets up logging does so for itself: later tests would write to a standard error that is closed by then."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
 
 
 def _loop_errors() -> dict[str, float]:

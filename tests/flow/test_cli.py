@@ -7,7 +7,7 @@ import contextlib
 import getpass
 import io
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any
 import orjson
 import pytest
 import redis
-import structlog
 
 from keyturn import cli as keyturn
 from shared import keys
@@ -68,7 +67,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.Monke
 
 
 @pytest.fixture
-def lone_cli(environment: pytest.MonkeyPatch) -> Iterator[Cli]:
+def lone_cli(environment: pytest.MonkeyPatch) -> Cli:
     """Runs a command in a thread, as if its output were piped. No server is named."""
 
     def run(*args: str) -> Printed:
@@ -85,9 +84,7 @@ def lone_cli(environment: pytest.MonkeyPatch) -> Iterator[Cli]:
     async def run_in_thread(*args: str) -> Printed:
         return await asyncio.to_thread(run, *args)
 
-    before = structlog.get_config()
-    yield run_in_thread
-    structlog.configure(**before)
+    return run_in_thread
 
 
 @pytest.fixture

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
 import pytest
-import structlog
 from pydantic import SecretStr
 
 from shared import log
@@ -120,17 +118,13 @@ async def test_the_context_counts_against_the_models_window() -> None:
 
 
 @pytest.fixture
-def logging_to_standard_error() -> Iterator[Callable[[Settings], None]]:
+def logging_to_standard_error() -> Callable[[Settings], None]:
     """Log as a process does, until the test ends."""
 
     def setup(settings: Settings) -> None:
         log.setup("debug", "test", settings.secret_values(), open_redaction(settings))
 
-    handlers, level = logging.root.handlers[:], logging.root.level
-    yield setup
-    structlog.reset_defaults()
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
+    return setup
 
 
 async def test_C10_no_raw_id_reaches_a_prompt_or_a_log_line_on_telegram_and_signal(

@@ -7,7 +7,6 @@ import logging
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator
 from typing import Any, get_args
 
 import orjson
@@ -30,15 +29,12 @@ def form() -> str:
 
 
 @pytest.fixture
-def stderr(monkeypatch: pytest.MonkeyPatch, form: str) -> Iterator[io.StringIO]:
-    before, handlers = structlog.get_config(), logging.getLogger().handlers[:]
+def stderr(monkeypatch: pytest.MonkeyPatch, form: str) -> io.StringIO:
     heard = io.StringIO()
     monkeypatch.setattr(sys, "stderr", heard)
     monkeypatch.setenv("NO_COLOR", "1")
     log.setup("debug", "test", ["short", SECRET, "plain-secret-value"], form=form)
-    yield heard
-    structlog.configure(**before)
-    logging.basicConfig(handlers=handlers, force=True)
+    return heard
 
 
 def lines(heard: io.StringIO) -> list[dict[str, Any]]:

@@ -106,7 +106,7 @@ document.addEventListener("click", async (event) => {
 // Keyboard: / search, j and k rows, Enter opens the chosen row, ? lists the keys.
 let chosen = -1;
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea, dialog")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea, dialog[open]")) return;
   const rows = [...document.querySelectorAll(".list tbody tr, .recent li")];
   if (event.key === "?") {
     document.getElementById("keys")?.showModal();
