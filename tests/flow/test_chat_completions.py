@@ -380,7 +380,7 @@ async def test_models_are_the_agents_and_a_model_chooses_one(make_settings: Make
         assert (one.status_code, one.json()) == (200, listed["data"][1])
         missing = await door.request("GET", "/v1/models/nobody", door.key)
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
-    async with open_pipeline(make_settings(agents=agents)) as pipe, calling(pipe) as caller:
+    async with open_pipeline(make_settings(agents=agents, grace_seconds=0)) as pipe, calling(pipe) as caller:
         main = await caller.ask(a_request(), x_keyturn_session="c1")
         assert main.json()["choices"][0]["message"]["content"] == "echo: hello"
         asked = asyncio.create_task(caller.ask(a_request(model="helper"), x_keyturn_session="c1"))

@@ -193,7 +193,9 @@ class FakeDiscord:
             return web.Response(text="<html>502 Bad Gateway</html>", status=502, content_type="text/html")
         result = self._do(call, parts)
         if trouble is Trouble.CUT:
-            return web.Response(body=b"{", headers={"content-length": "1000"})
+            cut = web.Response(body=b"{", headers={"content-length": "1000"})
+            cut.force_close()
+            return cut
         if result is None:
             return web.Response(status=204, headers=self.headers)
         return web.json_response(result, headers=self.headers)
