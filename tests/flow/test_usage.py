@@ -29,6 +29,7 @@ from workers.process.parts import open_parts
 from workers.side.budget import Budgets
 from workers.side.compression import PROMPT
 from workers.turn.take import take_turns
+from workers.upkeep import memory as upkeep_memory
 
 TODAY = day_of(now_ms())
 ME = "webhook:u=u1"
@@ -248,9 +249,10 @@ class Asked(Spender):
 
 
 async def test_beyond_a_budget_no_question_is_asked_for_titles_summaries_or_memory(
-    make_settings: Callable[..., Settings],
+    make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answer uses the budget up; after it, nothing that somebody does makes a model work."""
+    monkeypatch.setattr(upkeep_memory, "BUSY_MS", 100)
     budget, memory = BudgetSettings(user_tokens_per_day=100), MemorySettings(after_seconds=0, look_seconds=0.1)
     async with open_pipeline(make_settings(budget=budget, memory=memory)) as pipe:
         rig, agent = Rig(pipe), Asked()
