@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from shared.platforms import PLATFORMS
 from shared.settings import PREFIX, SECTIONS
+from shared.settings.descriptions import description
 from shared.value import value
 
 PAGE = Path(__file__).parents[1] / "docs/settings.md"
@@ -71,7 +72,7 @@ def page() -> str:
 def _settings(kind: type[BaseModel], place: _Place) -> Iterator[str]:
     """A table of the settings of a class, then the blocks that it holds."""
     fields = kind.model_fields.items()
-    rows = [_row(name, field, place) for name, field in fields if not (_is_block(field.annotation) and not place.table)]
+    rows = [_row(kind, name, place) for name, field in fields if not (_is_block(field.annotation) and not place.table)]
     if rows:
         yield "\n".join(("| setting | value | default | meaning |", "|---|---|---|---|", *rows, ""))
     for name, field in fields:
@@ -94,10 +95,11 @@ def _block(kind: type[BaseModel], place: _Place, title: str) -> Iterator[str]:
     yield from _settings(kind, place)
 
 
-def _row(name: str, field: FieldInfo, place: _Place) -> str:
+def _row(kind: type[BaseModel], name: str, place: _Place) -> str:
+    field = kind.model_fields[name]
     written = f"{place.variables}{name.upper()}" if place.variables or not place.table else name
     shown = f"{written}__…" if _is_block(field.annotation) else written
-    cells = (f"`{shown}`", _value(field), _default(field), field.description or "")
+    cells = (f"`{shown}`", _value(field), _default(field), description(kind, name))
     return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from shared.platforms import CONNECTING
 from shared.settings import Settings
+from shared.settings.descriptions import description
 
 WIDTH = 100
 _SHOWN: Mapping[str, Mapping[str, Any]] = {  # by table; a value stands for a setting without a default
@@ -58,7 +59,7 @@ def _kind(table: str) -> type[BaseModel]:
 
 def _setting(kind: type[BaseModel], name: str, example: Any, chosen: Mapping[str, str]) -> str:
     field = kind.model_fields[name]
-    about = "\n".join(_wrapped(field.description or ""))
+    about = "\n".join(_wrapped(description(kind, name)))
     if name in chosen:
         return f"{about}\n{name} = {_written(chosen[name])}\n"
     return f"{about}\n# {name} = {_written(field.get_default() if example is None else example)}\n"

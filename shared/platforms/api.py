@@ -23,7 +23,7 @@ class NamedKey(BaseModel):
     """A key with a name. Its conversations are its own: no other name sees them. Its name is the account in their session
     keys, such as `agent:main:api@shop:dm:c1`, and ROUTING may name it."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", defer_build=True, allow_inf_nan=False)
 
     secrets: Secrets = ()
     """What callers send as their bearer key. List two while one replaces the other."""

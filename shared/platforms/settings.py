@@ -24,7 +24,7 @@ class SenderQuota:
 class PlatformSettings(BaseModel):
     """A platform's block. A setting that would do nothing on a platform is refused there, with the reason."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", defer_build=True, allow_inf_nan=False)
 
     PREFIX: ClassVar[str] = ""
     """How the block's settings are called in messages, such as `WEBHOOK`."""

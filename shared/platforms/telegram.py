@@ -25,7 +25,7 @@ _WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 class TelegramBot(BaseModel):
     """A further Telegram bot. What it does not have is as in TELEGRAM."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     token: SecretStr
     """As TELEGRAM__TOKEN."""

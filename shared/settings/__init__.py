@@ -106,7 +106,6 @@ class Settings(
         env_file=".env",
         toml_file="keyturn.toml",
         extra="forbid",
-        use_attribute_docstrings=True,
         frozen=True,
         allow_inf_nan=False,
     )

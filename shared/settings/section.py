@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 class Section(BaseModel):
     """Settings that belong together, with the checks that need no others. Each is whole: code may take it alone."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", defer_build=True, frozen=True, allow_inf_nan=False)
 
     TITLE: ClassVar[str]
     """How the settings reference calls the section."""
@@ -19,6 +19,4 @@ class Section(BaseModel):
 class Block(BaseModel):
     """A group of settings that operators write under its name: `LLM__MODEL`, or `model` in `[llm]`."""
 
-    model_config = ConfigDict(
-        extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, protected_namespaces=()
-    )
+    model_config = ConfigDict(extra="forbid", defer_build=True, allow_inf_nan=False, protected_namespaces=())
