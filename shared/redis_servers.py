@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from hashlib import blake2b, sha1
 from pathlib import Path
@@ -14,7 +15,7 @@ from hiredis import pack_command
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from shared import keys
+from shared import keys, log
 from shared.errors import ConfigurationError, Unavailable
 from shared.redis_clients import RedisClients
 from shared.redis_tls import NO_TLS, RedisTls
@@ -26,8 +27,11 @@ CALL_TIMEOUT_SECONDS = 5.0
 CALLS_AT_ONCE = 1024
 # Refusals of a server that is the wrong one or not ready: behind the same address there may be a better one by now.
 _LEAVE = frozenset({"READONLY", "MASTERDOWN", "LOADING"})
-# Refusals that pass: these, out of memory, a script running long, persistence failing, a cluster that is not whole.
-_PASSING = _LEAVE | {"OOM", "BUSY", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN"}
+# Refusals that pass: these, out of memory, a script running long, persistence failing, a cluster that is not whole, a right
+# that the user lacks until the operator gives it.
+_PASSING = _LEAVE | {"OOM", "BUSY", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "NOPERM"}
+_ASK_AGAIN = _LEAVE | {"NOPERM"}  # a new connection asks for its rights
+_REFUSED_IN_SCRIPT = "ACL failure in script"  # how a refusal begins that has no code of its own
 
 
 @value
@@ -37,6 +41,9 @@ class Script:
     name: str
     source: str
     sha: str
+    commands: tuple[
+        str, ...
+    ] = ()  # that it cannot do without, but for those that need a channel: see shared/rights.lua
 
     @classmethod
     def load(cls, path: Path) -> Script:
@@ -45,7 +52,12 @@ class Script:
             included = line.removeprefix("-- include ") if line.startswith("-- include ") else None
             lines.append((path.parent / included).read_text() if included else line)
         source = "\n".join(lines)
-        return cls(path.stem, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+        commands = sorted(set(_COMMAND.findall(source)) - {"PUBLISH"})
+        return cls(path.stem, source, sha1(source.encode(), usedforsecurity=False).hexdigest(), tuple(commands))
+
+
+_COMMAND = re.compile(r"redis\.call\('([A-Z]+)'")
+_RIGHTS = Script.load(Path(__file__).with_name("rights.lua"))
 
 
 _Call = tuple[Script, Sequence[Any], Sequence[Any]]
@@ -69,6 +81,8 @@ class RedisServer:
         self._clients = RedisClients(url, tls)
         self.client: aioredis.Redis = self.connect()
         self._connection = self.connection()
+        self._allowed: set[str] = set()  # scripts whose commands the connection's user may run
+        self._lacking: set[str] = set()  # scripts of which was logged that they may not
         self._calls = Together(self._send, CALLS_AT_ONCE)
 
     def connect(self) -> aioredis.Redis:
@@ -113,28 +127,55 @@ class RedisServer:
         return self._calls.call((script, keys, args))
 
     async def _send(self, calls: Sequence[_Call]) -> list[Any]:
-        """One write, one answer per call. Packed by hiredis: in Python that alone would cost more than all the rest."""
+        """One write, one answer per call."""
         connection = self._connection
-        packed = b"".join(
-            [pack_command(("EVALSHA", script.sha, len(names), *names, *args)) for script, names, args in calls]
-        )
         try:
             async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
-                await connection.connect()
-                await connection.send_packed_command(packed, check_health=False)
-                results = [await self._answer(connection) for _ in calls]
-                for i, result in enumerate(results):
-                    if isinstance(result, redis.exceptions.NoScriptError):
-                        script, names, args = calls[i]
-                        await connection.send_command("EVAL", script.source, len(names), *names, *args)
-                        results[i] = await self._answer(connection)
+                if not connection.is_connected:
+                    self._allowed.clear()
+                    await connection.connect()
+                for script, names, _ in calls:
+                    if script.sha not in self._allowed:
+                        await self._ask_for_rights(connection, script, names)
+                answers = iter(await self._run(connection, [call for call in calls if call[0].sha in self._allowed]))
         except BaseException as error:  # what the connection holds is unknown now
             await connection.disconnect(nowait=True)
             raise _translated(error) from None
+        lacking = redis.exceptions.NoPermissionError(status_code="NOPERM")
+        results = [next(answers) if script.sha in self._allowed else lacking for script, _, _ in calls]
         errors = [result for result in results if isinstance(result, BaseException)]
-        if any(code_of(error) in _LEAVE for error in errors):
+        if any(code_of(error) in _ASK_AGAIN for error in errors):
             await connection.disconnect(nowait=True)
         return [_translated(result) if isinstance(result, BaseException) else result for result in results]
+
+    async def _ask_for_rights(self, connection: Any, script: Script, names: Sequence[Any]) -> None:
+        """Find out whether the script would be refused in its middle, where it has written half. Once per connection."""
+        await connection.send_command("EVAL", _RIGHTS.source, 1, names[0], *script.commands)
+        refused = await self._answer(connection)
+        if isinstance(refused, redis.exceptions.ResponseError):
+            refused = [str(refused)]
+        if not refused:
+            self._allowed.add(script.sha)
+            self._lacking.discard(script.sha)
+        elif script.sha not in self._lacking:
+            self._lacking.add(script.sha)
+            fix = "give the user the rights of its role: keyturn deploy acl"
+            log.get().error("Redis does not allow what we do", commands=refused, script=script.name, fix=fix)
+
+    async def _run(self, connection: Any, calls: Sequence[_Call]) -> list[Any]:
+        """What each call gives: a value or the server's error. Packed by hiredis: in Python that alone would cost more than
+        all the rest."""
+        packed = b"".join(
+            [pack_command(("EVALSHA", script.sha, len(names), *names, *args)) for script, names, args in calls]
+        )
+        await connection.send_packed_command(packed, check_health=False)
+        results = [await self._answer(connection) for _ in calls]
+        for i, result in enumerate(results):
+            if isinstance(result, redis.exceptions.NoScriptError):
+                script, names, args = calls[i]
+                await connection.send_command("EVAL", script.source, len(names), *names, *args)
+                results[i] = await self._answer(connection)
+        return results
 
     @staticmethod
     async def _answer(connection: Any) -> Any:
@@ -182,6 +223,8 @@ def code_of(error: BaseException) -> str:
     """The code that a server's refusal begins with, like OOM or WRONGTYPE; empty for any other error."""
     if not isinstance(error, redis.RedisError):
         return ""
+    if str(error).startswith(_REFUSED_IN_SCRIPT):
+        return "NOPERM"
     if error.status_code is not None:  # redis-py knows the code and took it out of the text
         return str(error.status_code)
     return str(error).partition(" ")[0] if isinstance(error, redis.ResponseError) else ""

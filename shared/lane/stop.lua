@@ -11,7 +11,6 @@ local key, at_ms, recheck_wake_after_ms, limit = ARGV[1], ARGV[2], tonumber(ARGV
 local job_prefix, channel_prefix = ARGV[5], ARGV[6]
 if redis.call('EXISTS', state) == 0 then return {0} end
 local held = redis.call('HMGET', state, 'token', 'until', 'job')
-redis.call('HSET', state, 'stop', at_ms)
 local answer = {1}
 if held[1] and (tonumber(held[2]) or 0) > now_ms() then
   answer[1] = 3
@@ -19,7 +18,9 @@ if held[1] and (tonumber(held[2]) or 0) > now_ms() then
   if worker then
     redis.call('PUBLISH', channel_prefix .. worker, cjson.encode({command = 'stop-turn', job_id = held[3], at_ms = at_ms}))
   end
-elseif held[2] and not held[1] then
+end
+redis.call('HSET', state, 'stop', at_ms)  -- after PUBLISH: who may not publish there changes nothing
+if held[2] and not held[1] then
   answer[1] = 2
   redis.call('HDEL', state, 'until')
   redis.call('HSET', state, 'job', ARGV[7])

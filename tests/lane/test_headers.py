@@ -13,6 +13,7 @@ LANE = Path(__file__).parents[2] / "shared/lane"
 ROOT = LANE.parents[1]
 ELSEWHERE = [
     ROOT / "producers/quota.lua",
+    ROOT / "shared/rights.lua",
     *sorted((ROOT / "shared/sending").glob("*.lua")),
     *sorted((ROOT / "workers/limits").glob("*.lua")),
 ]

@@ -134,6 +134,23 @@ def admin(urls: dict[str, str]) -> Any:
 async def test_every_role_does_its_work_with_its_own_rights_and_nothing_is_refused(
     make_settings: Callable[..., Settings], urls: dict[str, str], admin: Any
 ) -> None:
+    await every_role_at_work(make_settings, urls, admin)
+    assert refused(admin) == []
+
+
+async def test_every_role_that_takes_messages_in_or_acts_reaches_a_running_turn_and_nothing_is_refused(
+    make_settings: Callable[..., Settings], urls: dict[str, str], admin: Any
+) -> None:
+    await every_role_at_a_running_turn(make_settings, urls, admin)
+    assert refused(admin) == []
+
+
+def refused(admin: Any) -> list[dict[str, Any]]:
+    return [{name: entry[name] for name in ("username", "reason", "object", "context")} for entry in admin.acl_log()]
+
+
+async def every_role_at_work(make_settings: Callable[..., Settings], urls: dict[str, str], admin: Any) -> None:
+    """A message whose wake was lost, a chat completion, a command, pages: each role takes part."""
     async with AsyncExitStack() as stack:
         opened = {
             role.name: await stack.enter_async_context(
@@ -174,13 +191,12 @@ async def test_every_role_does_its_work_with_its_own_rights_and_nothing_is_refus
         async with asyncio.timeout(30):
             while admin.exists(keys.state("turns", session)):
                 await asyncio.sleep(0.02)
-    refused = [{name: entry[name] for name in ("username", "reason", "object", "context")} for entry in admin.acl_log()]
-    assert refused == []
 
 
-async def test_every_role_that_takes_messages_in_or_acts_reaches_a_running_turn_and_nothing_is_refused(
+async def every_role_at_a_running_turn(
     make_settings: Callable[..., Settings], urls: dict[str, str], admin: Any
 ) -> None:
+    """Messages, steering, pauses and the stop of a turn that runs."""
     began = asyncio.Event()
 
     async def waits(text: str) -> str:
@@ -214,8 +230,6 @@ async def test_every_role_that_takes_messages_in_or_acts_reaches_a_running_turn_
             assert stopped.status_code == 303, stopped.text
             while admin.exists(keys.state("turns", key)):
                 await asyncio.sleep(0.02)
-    refused = [{name: entry[name] for name in ("username", "reason", "object", "context")} for entry in admin.acl_log()]
-    assert refused == []
 
 
 COMPLETION = b'{"model": "main", "messages": [{"role": "user", "content": "hello"}], "stream": true}'

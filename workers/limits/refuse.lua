@@ -12,7 +12,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local known = redis.call('HMGET', account, 'cool_until', 'base', 'refusals', 'halved', 'refused_at')
 local cool_until, refusals = tonumber(known[1]) or 0, tonumber(known[3]) or 0
-if cool_until <= now then
+local is_first, halved = cool_until <= now, nil
+if is_first then
   if now - cool_until > minute_ms then refusals = 0 end
   refusals = math.min(refusals + 1, most_refusals)
   if concurrency > 0 then
@@ -20,19 +21,17 @@ if cool_until <= now then
     if known[4] then
       allowed = math.min(concurrency, tonumber(known[4]) + math.floor((now - tonumber(known[5])) / minute_ms))
     end
-    redis.call('HSET', account, 'halved', math.max(1, math.floor(allowed / 2)))
+    halved = math.max(1, math.floor(allowed / 2))
   end
-  redis.call('HSET', account, 'refused_at', now, 'refusals', refusals)
 end
 local base = asked_ms
 if asked_ms < 0 then base = math.min(minute_ms, 1000 * 2 ^ (refusals - 1)) end
-if now + base > cool_until then
-  cool_until = now + base
-  redis.call('HSET', account, 'cool_until', cool_until, 'base', base)
-else
-  base = tonumber(known[2]) or base
-end
+local is_longer = now + base > cool_until
+if is_longer then cool_until = now + base else base = tonumber(known[2]) or base end
+redis.call('PUBLISH', channel, name .. ' ' .. (cool_until - now) .. ' ' .. base)  -- first: who may not publish changes nothing
+if halved then redis.call('HSET', account, 'halved', halved) end
+if is_first then redis.call('HSET', account, 'refused_at', now, 'refusals', refusals) end
+if is_longer then redis.call('HSET', account, 'cool_until', cool_until, 'base', base) end
 redis.call('PEXPIRE', account, cool_until - now + minute_ms * (concurrency + 2))
 redis.call('ZREM', permits, permit)
-redis.call('PUBLISH', channel, name .. ' ' .. (cool_until - now) .. ' ' .. base)
 return {cool_until - now, base}
