@@ -17,6 +17,7 @@ from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.api import ApiSettings
 from shared.platforms.webhook import WebhookSettings
 from shared.settings import Settings
+from tests.support import redis_roles
 from tests.support.browser import LEFT_OUT, find_browser, is_required
 from tests.support.pipe import Rig
 from tests.support.servers import Databases, empty_redis, running_postgres, running_valkey
@@ -27,9 +28,21 @@ WEBHOOK_SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 BROWSER_TESTS = Path(__file__).parent / "browser"
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--redis-roles", action="store_true", help="run under one Redis user per role")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--redis-roles"):
+        redis_roles.switch_on()
     if is_required() and find_browser() is None:
         raise pytest.UsageError(LEFT_OUT)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if redis_roles.is_on:
+        by_role = ", ".join(f"{name or 'by tests'} {count}" for name, count in sorted(redis_roles.calls.items()))
+        terminalreporter.write_line(f"calls of Redis in this process: {by_role}")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -69,6 +82,14 @@ def own_log() -> Iterator[None]:
     structlog.reset_defaults()
     logging.root.handlers[:] = handlers
     logging.root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def nothing_refused() -> Iterator[None]:
+    """With --redis-roles: fails a test in which a role was refused a command, a name or a channel."""
+    redis_roles.refusals()
+    yield
+    assert redis_roles.refusals() == []
 
 
 def _loop_errors() -> dict[str, float]:

@@ -34,6 +34,7 @@ from tests.store.books import contents
 from tests.store.test_pairing import ann as a_person
 from tests.store.test_pairing import ask as ask_for_code
 from tests.support.pipe import Rig, an_inbound, key_of
+from tests.support.redis_roles import playing, role_of_command
 from workers.agents.functions import FunctionAgent
 from workers.delivery.deliver import Courier, deliver_parts
 from workers.process.rq_worker import KeyturnWorker
@@ -75,7 +76,8 @@ def lone_cli(environment: pytest.MonkeyPatch) -> Cli:
         code: object = 0
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
-                keyturn.main(args)
+                with playing(role_of_command(args[0])):
+                    keyturn.main(args)
             except SystemExit as exit:
                 code = exit.code
         assert isinstance(code, int | None)

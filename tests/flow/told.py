@@ -22,6 +22,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from shared.agent.turn import Result, Turn
 from shared.embedded import child
 from shared.messages import Entry, Reply
+from tests.support.redis_roles import of_process
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "TOLD_DIRECTORY"
@@ -80,7 +81,7 @@ class Told:
                 [sys.executable, *arguments],
                 dies_by=signal.SIGKILL,
                 cwd=self.directory,
-                env=self._environment,
+                env=of_process(arguments, self._environment),
                 stdout=log,
                 stderr=log,
             )

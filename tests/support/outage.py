@@ -19,6 +19,7 @@ from shared.embedded import child, postgres, valkey
 from shared.platforms.api import ApiSettings
 from shared.platforms.webhook import WebhookSettings
 from shared.settings import Settings
+from tests.support.redis_roles import of_process
 
 START_SECONDS = 60.0
 
@@ -117,4 +118,5 @@ def start_process(settings: Settings, *arguments: str, **options: Any) -> subpro
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KEYTURN_")}
     environment |= {f"KEYTURN_{name}": value for name, value in ours.items()}
-    return child.start([sys.executable, "-m", "keyturn.cli", *arguments], env=environment, **options)
+    command = [sys.executable, "-m", "keyturn.cli", *arguments]
+    return child.start(command, env=of_process(command, environment), **options)

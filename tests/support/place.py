@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shared.embedded import child
+from tests.support.redis_roles import of_process
 
 ROOT = Path(__file__).parents[2]
 KEYTURN = (
@@ -40,7 +41,7 @@ class Place:
         return subprocess.run(
             [*KEYTURN, *arguments],
             cwd=self.directory,
-            env=self.with_settings(**settings),
+            env=of_process([*KEYTURN, *arguments], self.with_settings(**settings)),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -54,7 +55,7 @@ class Place:
                 [*KEYTURN, *arguments],
                 dies_by=signal.SIGTERM,
                 cwd=self.directory,
-                env=self.with_settings(**settings),
+                env=of_process([*KEYTURN, *arguments], self.with_settings(**settings)),
                 stdout=out,
                 stderr=err,
             )

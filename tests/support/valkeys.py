@@ -20,6 +20,7 @@ from typing import Any
 import redis
 
 from shared.embedded import child, valkey
+from tests.support import redis_roles
 from tests.support.proxy import Proxy
 
 START_SECONDS = 60.0
@@ -65,6 +66,7 @@ class Server:
             "repl-diskless-sync-delay 0",
             "replica-ignore-disk-write-errors yes",  # else a replica whose disk is full ends itself
             *([f"replicaof 127.0.0.1 {follow}"] if follow is not None else []),
+            *redis_roles.users(),
         ]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._repair(quiet)
