@@ -82,6 +82,31 @@ ROLES = (
 )
 
 
+# Users of the servers themselves, where Sentinels watch a primary and its replicas.
+REPLICA = RedisRole("replica", "replicas, with their primary", (), (), ("+psync", "+replconf", "+ping"))
+SENTINEL = RedisRole(
+    "sentinel",
+    "Sentinels, with the servers that they watch",
+    (),
+    ("&__sentinel__:hello",),
+    (
+        "+ping",
+        "+info",
+        "+role",
+        "+subscribe",
+        "+publish",
+        "+multi",
+        "+exec",
+        "+replicaof",
+        "+slaveof",
+        "+config|rewrite",
+        "+client|setname",
+        "+client|kill",
+        "+script|kill",
+    ),
+)
+
+
 def role(name: str) -> RedisRole:
     """The role of that name."""
     return next(role for role in ROLES if role.name == name)

@@ -14,14 +14,16 @@ import typer
 
 from keyturn.cli import show
 from shared.errors import CannotDo
-from shared.redis_roles import ROLES, RedisRole, acl_file
+from shared.redis_roles import REPLICA, ROLES, SENTINEL, RedisRole, acl_file
 from shared.redis_url import sentinel_url, split_urls
 from shared.setting_values import PREFIX
 
 app = typer.Typer(no_args_is_help=True, help="Files that a deployment of several processes needs.")
 VARIABLE = f"{PREFIX}REDIS_URL"
 ACL_FILE = "users.acl"
-_KEPT = re.compile(rf"^{VARIABLE}=rediss?(?:\+sentinel)?://[a-z]+:([^@]+)@", re.M)
+_KEPT = re.compile(
+    rf"^(?:{VARIABLE}=rediss?(?:\+sentinel)?://[a-z]+:([^@]+)@|masterauth (\S+)|sentinel auth-pass \S+ (\S+))", re.M
+)
 
 
 @app.callback()
@@ -42,6 +44,7 @@ def acl(
 ) -> None:
     """Write one Redis user per role: users.acl for the server, and ROLE.env with the URL for the processes of each role.
 
+    Where the URL names Sentinels, replica.conf and sentinel.conf have the lines with which the servers log in to each other.
     Passwords are made up once: if the files are there, they keep theirs, so this can be repeated after every upgrade.
     """
     if not all(map(_is_of_a_server, split_urls(url))):
@@ -50,8 +53,13 @@ def acl(
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         passwords = {role: _password(directory / f"{role.name}.env") for role in ROLES}
-        hashes = [(role, sha256(password.encode()).hexdigest()) for role, password in passwords.items()]
+        services = dict.fromkeys(asked.service for asked in map(sentinel_url, split_urls(url)) if asked is not None)
+        own = {role: _password(directory / f"{role.name}.conf") for role in ((REPLICA, SENTINEL) if services else ())}
+        hashes = [(role, sha256(password.encode()).hexdigest()) for role, password in (passwords | own).items()]
         _write(directory / ACL_FILE, acl_file(hashes), mode=0o644)  # the server's user must read it; it holds hashes
+        if services:
+            _write(directory / "replica.conf", f"masteruser {REPLICA.name}\nmasterauth {own[REPLICA]}\n")
+            _write(directory / "sentinel.conf", "".join(_sentinel_login(name, own[SENTINEL]) for name in services))
         for role, password in passwords.items():
             _write(directory / f"{role.name}.env", f"{VARIABLE}={_url(url, role, password)}\n")
     except OSError as error:
@@ -73,7 +81,11 @@ def _is_of_a_server(url: str) -> bool:
 def _password(file: Path) -> str:
     """The password that a role has, or a new one."""
     found = _KEPT.search(file.read_text()) if file.exists() else None
-    return unquote(found[1]) if found is not None else secrets.token_urlsafe(32)
+    return unquote(found[found.lastindex or 1]) if found is not None else secrets.token_urlsafe(32)
+
+
+def _sentinel_login(service: str, password: str) -> str:
+    return f"sentinel auth-user {service} {SENTINEL.name}\nsentinel auth-pass {service} {password}\n"
 
 
 def _url(url: str, role: RedisRole, password: str) -> str:
