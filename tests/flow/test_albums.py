@@ -12,6 +12,7 @@ from shared.clock import now_ms
 from shared.context.marks import media_of
 from shared.door import accept
 from shared.messages import Inbound, Mail, Media
+from shared.pieces import AT_MOST, may_go_on
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from tests.support.pipe import Rig, an_inbound, key_of
@@ -50,10 +51,10 @@ async def test_the_words_and_files_of_an_album_are_those_of_all_its_photos(rig: 
 
 
 async def test_more_photos_than_any_platform_sends_as_one_are_answered_in_several_turns(rig: Rig) -> None:
-    for n in range(album.AT_MOST + 5):
+    for n in range(AT_MOST + 5):
         await accept(rig.pipe, a_photo(n, text=str(n)))
     first, second = await answers(rig)
-    assert album.AT_MOST == 20
+    assert AT_MOST == 20
     assert first.split() == [str(n) for n in range(20)] and second.split() == [str(n) for n in range(20, 25)]
 
 
@@ -135,6 +136,6 @@ async def test_pieces_that_come_while_the_first_waits_are_taken_along(
 
 
 def test_a_short_message_and_one_on_a_platform_that_cuts_nothing_wait_for_nobody() -> None:
-    assert not album.may_go_on(a_piece("a" * 3999))
-    assert not album.may_go_on(an_inbound("a" * 10_000))
-    assert album.may_go_on(a_piece("\N{GRINNING FACE}" * 2000))  # two units each
+    assert not may_go_on(a_piece("a" * 3999))
+    assert not may_go_on(an_inbound("a" * 10_000))
+    assert may_go_on(a_piece("\N{GRINNING FACE}" * 2000))  # two units each

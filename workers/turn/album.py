@@ -1,5 +1,4 @@
-"""Several messages that a user sent as one: the photos of an album, and a text that was too long for one message. Platforms
-deliver them one by one, and they are answered together.
+"""Several messages that a user sent as one (shared/pieces.py) are answered together.
 
 Each is journaled as it comes, so none is lost. The turn of the first waits for a moment and then takes along what has come.
 """
@@ -15,20 +14,13 @@ from shared.errors import Malformed
 from shared.lane import Lease
 from shared.lane.lease import Waiting
 from shared.mail import TakeNotes, decode_mail
-from shared.messages import Inbound, Kind, Mail
+from shared.messages import Inbound, Mail
+from shared.pieces import AT_MOST, belong_together, is_cut
 from shared.platforms import facts_of
 from shared.store.journal import Journal
 from workers.turn.busy.behind import still_waiting
 
 WAIT_SECONDS = 1.0  # after the last of them came
-APART_SECONDS = 3  # pieces of one text are sent at once; platforms tell times in whole seconds
-AT_MOST = 20  # a platform's albums have ten
-_COMMAND = "/"
-
-
-def may_go_on(said: Inbound) -> bool:
-    """Whether more may follow that its user sent together with it."""
-    return said.album is not None or _is_cut(said)
 
 
 async def rest_of_album(lease: Lease, first: Mail, journal: Journal) -> tuple[Mail, ...]:
@@ -44,7 +36,7 @@ async def rest_of_album(lease: Lease, first: Mail, journal: Journal) -> tuple[Ma
             await sleep(min(WAIT_SECONDS, WAIT_SECONDS - age))
         rest = tuple(_following(await lease.look(AT_MOST), first))
         newest = rest[-1].inbound if rest else first.inbound
-        if newest is first.inbound or newest.id == last.id or not _is_cut(newest):
+        if newest is first.inbound or newest.id == last.id or not is_cut(newest):
             break
         last = newest
     return await still_waiting(rest, journal)
@@ -63,30 +55,10 @@ def _following(waiting: Sequence[Waiting], first: Mail) -> Iterable[Mail]:
             return
         if isinstance(content, TakeNotes):
             continue
-        if not _belong_together(said, content) or (first.journaled and next_one.seq != last + 1):
+        if not belong_together(said, content) or (first.journaled and next_one.seq != last + 1):
             return
         last, said = next_one.seq, content
         yield Mail(next_one.seq, content, first.journaled, b"" if first.journaled else next_one.payload)
-
-
-def _belong_together(before: Inbound, after: Inbound) -> bool:
-    if before.album is not None or after.album is not None:
-        return before.album == after.album
-    is_text = after.kind is Kind.MESSAGE and not after.media and not after.text.startswith(_COMMAND)
-    apart_ms = abs(_said_at(after) - _said_at(before))
-    return _is_cut(before) and is_text and after.source == before.source and apart_ms <= APART_SECONDS * 1000
-
-
-def _is_cut(said: Inbound) -> bool:
-    """Whether the text is so long that its user's program may have sent the rest of it in a further message."""
-    limit = facts_of(said.source.platform).cut_text
-    if limit is None or 2 * len(said.text) < limit.units or said.media or said.kind is not Kind.MESSAGE:
-        return False
-    return limit.measure(said.text) >= limit.units
-
-
-def _said_at(inbound: Inbound) -> int:
-    return inbound.sent_at if inbound.sent_at is not None else inbound.received_at
 
 
 def as_one(first: Inbound, rest: Sequence[Mail], between: str | None = None) -> Inbound:
@@ -104,4 +76,4 @@ def as_one(first: Inbound, rest: Sequence[Mail], between: str | None = None) -> 
 def _joint(said: Inbound) -> str:
     """A full message was cut in the middle of a word. Others end at a line or a word, whose end the platform took away."""
     limit = facts_of(said.source.platform).text_limit
-    return "" if _is_cut(said) and limit is not None and limit.measure(said.text) >= limit.units else "\n"
+    return "" if is_cut(said) and limit is not None and limit.measure(said.text) >= limit.units else "\n"

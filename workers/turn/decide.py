@@ -10,11 +10,12 @@ from shared.clock import now_ms
 from shared.codec import storable
 from shared.errors import AlreadyDone, Superseded, Unavailable
 from shared.messages import Kind, Reply, State
+from shared.pieces import may_go_on
 from shared.stages import correlate
 from shared.store.change import Ending
 from shared.value import changed
 from workers import commands
-from workers.turn.album import as_one, may_go_on, rest_of_album
+from workers.turn.album import as_one, rest_of_album
 from workers.turn.asking import hear_answer
 from workers.turn.attempt import Attempt, HeldKey
 from workers.turn.background import open_task
