@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from shared.messages import Inbound
+from shared.messages import Inbound, Source
 from shared.permission import is_listed
 from shared.platforms.settings import ChatSettings
 from shared.settings import Settings
@@ -19,16 +19,16 @@ class Verdict(StrEnum):
 
     ADMITTED = "admitted"
     STRANGER = "stranger"  # not on a list
-    UNADDRESSED = "unaddressed"  # said in a group, and not to us
+    UNADDRESSED = "unaddressed"  # said in a group, and not to us; producers/pieces.py may know better
 
 
 def judge(inbound: Inbound, block: ChatSettings, settings: Settings) -> Verdict:
     """Whether a message is for us and from somebody who may talk to us here."""
-    if not _addressed(inbound, block):
+    if needs_mention(inbound.source, block) and not inbound.mentioned:
         return Verdict.UNADDRESSED
     return Verdict.ADMITTED if is_listed(settings, block, inbound.source) else Verdict.STRANGER
 
 
-def _addressed(inbound: Inbound, block: ChatSettings) -> bool:
-    source = inbound.source
-    return source.chat_type == "dm" or inbound.mentioned or not block.require_mention or source.chat in block.free_chats
+def needs_mention(source: Source, block: ChatSettings) -> bool:
+    """Whether what is said there counts only if it is said to us."""
+    return source.chat_type != "dm" and block.require_mention and source.chat not in block.free_chats

@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import redis
 from shared import keys, log
 from shared.control import is_control_message
 from shared.errors import Unavailable
+from shared.keys import short_name as _whose
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
 from shared.platforms.settings import SenderQuota
@@ -183,11 +183,6 @@ def _keep(kept: dict[str, Any], name: str, value: Any) -> None:
     kept[name] = value
     while len(kept) > MOST_LOCAL:
         del kept[next(iter(kept))]
-
-
-def _whose(*parts: str) -> str:
-    """A short name for whose quota it is: ids may be long, and are not Redis' to know."""
-    return blake2b("\0".join(parts).encode(errors="replace"), digest_size=16).hexdigest()
 
 
 def _ms(duration: timedelta) -> int:

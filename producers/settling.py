@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import orjson
 
-from producers.access import Verdict, judge
+from producers.access import Verdict, judge, needs_mention
 from producers.heard import Event, Heard, Moved, Undelivered
 from producers.pairing import Pairing
+from producers.pieces import Pieces
 from producers.quotas import OverQuota, Quotas
 from shared import log, metrics
 from shared.background import survived
@@ -24,6 +26,7 @@ from shared.door import Acceptance, accept
 from shared.errors import MailboxFull, Malformed, PipelineError, TooMany, Unavailable
 from shared.failpoints import reach
 from shared.messages import Inbound, key_digest
+from shared.permission import is_listed
 from shared.pipeline import Pipeline
 from shared.platforms import PLATFORMS
 from shared.platforms.settings import ChatSettings
@@ -87,6 +90,7 @@ class Settler:
         self._judged_by = block if isinstance(block, ChatSettings) else None  # None: whoever sends was given a key
         self._pairing = Pairing(pipe, self._judged_by) if self._judged_by is not None else None
         self._quotas = Quotas(pipe, platform.name)
+        self._pieces = Pieces(pipe.servers)
         self._sets_aside_when_full = sets_aside_when_full
         self._records_malformed = records_malformed
         assert self._judged_by is not None or PLATFORMS[platform.name].trusts_sender
@@ -165,16 +169,32 @@ class Settler:
             return await self._admitted(inbound, event)
 
     async def _admitted(self, inbound: Inbound, event: Event) -> Settled:
-        if self._judged_by is not None and self._pairing is not None:
-            verdict = judge(inbound, self._judged_by, self._pipe.settings)
-            if verdict is Verdict.UNADDRESSED:
-                return self._turn_away(inbound, verdict)
-            if verdict is Verdict.STRANGER and not await self._pairing.admits(inbound):
-                await self._pairing.answer(inbound)
-                return self._turn_away(inbound, verdict)
-            if await self._platform.known_before(inbound, event):
-                metrics.DEDUP_HIT.inc()
-                return Left("known before")
+        block, pairing = self._judged_by, self._pairing
+        if block is None or pairing is None:
+            return await self._take(inbound, event)
+        verdict = judge(inbound, block, self._pipe.settings)
+        if verdict is Verdict.STRANGER and not await pairing.admits(inbound):
+            await pairing.answer(inbound)
+            return self._turn_away(inbound, verdict)
+        pieces: Sequence[Inbound] = (inbound,)
+        if needs_mention(inbound.source, block):
+            addressed = verdict is not Verdict.UNADDRESSED
+            may_talk = partial(self._may_talk, inbound, block, pairing)
+            pieces = await self._pieces.admit(inbound, addressed=addressed, may_talk=may_talk)
+        if not pieces:
+            return self._turn_away(inbound, Verdict.UNADDRESSED)
+        if await self._platform.known_before(inbound, event):
+            metrics.DEDUP_HIT.inc()
+            return Left("known before")
+        settled = [await self._take(piece, event) for piece in pieces]
+        if len(pieces) > 1:
+            await self._pieces.forget(pieces)
+        return settled[-1]
+
+    async def _may_talk(self, inbound: Inbound, block: ChatSettings, pairing: Pairing) -> bool:
+        return is_listed(self._pipe.settings, block, inbound.source) or await pairing.admits(inbound)
+
+    async def _take(self, inbound: Inbound, event: Event) -> Settled:
         if (over := await self._over_quota(inbound, event)) is not None:
             return over
         try:

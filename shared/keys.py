@@ -13,6 +13,7 @@ kt:events:<key>        channel: a reply of this session was put out
 kt:events:live:<message id>  channel: what an agent has said so far, while somebody waits for its answer
 kt:events:news         channel: who may talk has changed (`paired`), or settings are to be read again (`reload`)
 kt:quota:<what>:<whose>  counts with a TTL: see producers/quotas.py
+kt:pieces:<whose>      string with a TTL: messages of a group that may belong to one that mentions us: see producers/pieces.py
 kt:limits:<account>    hash with a TTL: what may still be asked of a model's provider: see workers/limits
 kt:permits:<account>   sorted set with a TTL, permit -> ms: the open requests to a model's provider, and when each is given up
 kt:events:cooldowns    channel: a provider has asked everybody to wait
@@ -38,6 +39,11 @@ def partition(key: str, partitions: int) -> int:
 def worker_name_prefix(pid: int) -> str:
     """How the name of a worker process begins; a random part follows, so that a reused pid is no old name."""
     return f"{socket.gethostname()}-{pid}-"
+
+
+def short_name(*parts: str) -> str:
+    """A short part of a name, made from ids: they may be long, and are not Redis' to know."""
+    return blake2b("\0".join(parts).encode(errors="replace"), digest_size=16).hexdigest()
 
 
 def queue_name(lane: str, partition: int) -> str:
@@ -97,6 +103,10 @@ SYNTHETIC = "kt:synthetic"
 
 def quota(what: str, whose: str) -> str:
     return f"kt:quota:{what}:{whose}"
+
+
+def pieces(whose: str) -> str:
+    return f"kt:pieces:{whose}"
 
 
 def limits(account: str) -> str:

@@ -35,6 +35,7 @@ STAGES = {
     "spool": "producers/spool.py",
     "pair": "producers/pairing.py",
     "pause": "shared/pauses.py",
+    "pieces": "producers/pieces.py",
     "preview": "workers/delivery/preview.py",
     "quota": "producers/settling.py",
     "schedule": "workers/upkeep/schedules.py",

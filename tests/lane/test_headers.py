@@ -12,7 +12,7 @@ from shared.redis_servers import Script
 LANE = Path(__file__).parents[2] / "shared/lane"
 ROOT = LANE.parents[1]
 ELSEWHERE = [
-    ROOT / "producers/quota.lua",
+    *sorted((ROOT / "producers").glob("*.lua")),
     ROOT / "shared/rights.lua",
     *sorted((ROOT / "shared/sending").glob("*.lua")),
     *sorted((ROOT / "workers/limits").glob("*.lua")),
