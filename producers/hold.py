@@ -74,7 +74,8 @@ class Hold:
         return self._servers.of_key(name)
 
     def _not_there(self, error: Exception) -> None:
-        self._away_until = time.monotonic() + AWAY_SECONDS
+        if isinstance(error, Unavailable):  # else something that is not ours stands under this one name
+            self._away_until = time.monotonic() + AWAY_SECONDS
         log.get().warning("pieces of messages are kept by each process for itself", error=str(error))
 
     def _forget_expired(self) -> None:

@@ -21,11 +21,12 @@ import orjson
 
 from producers.hold import Found, Hold
 from shared import keys, log
+from shared.busy import same_speaker
 from shared.errors import Malformed
 from shared.failpoints import reach
 from shared.mail import decode_inbound, encode_mail
 from shared.messages import Inbound
-from shared.pieces import AT_MOST, are_near, may_be_rest, may_go_on, said_at, speaker
+from shared.pieces import AT_MOST, are_near, may_be_rest, may_go_on, said_at
 from shared.platforms import facts_of
 from shared.redis_servers import Servers
 from shared.value import value
@@ -108,7 +109,11 @@ def _can_be_piece(inbound: Inbound) -> bool:
 
 
 def _name(inbound: Inbound) -> str:
-    return keys.pieces(keys.short_name(*speaker(inbound.source), inbound.album or ""))
+    """Made of ids alone: names are on some messages of a chat and not on others."""
+    source = inbound.source
+    where = (source.platform, source.account, source.scope, source.chat, source.thread)
+    parts = (*where, source.user, source.user_alt, inbound.album)
+    return keys.pieces(keys.short_name(*(part or "" for part in parts)))
 
 
 def _is_addressed(chain: Chain) -> bool:
@@ -130,7 +135,7 @@ def _held(chain: Chain, inbound: Inbound) -> list[Inbound]:
         except Malformed as error:  # of another version, or nothing of ours
             log.get().warning("a piece that was held cannot be read", error=str(error))
             continue
-        if (speaker(before.source), before.album) == (speaker(inbound.source), inbound.album):
+        if same_speaker(before, inbound) and before.album == inbound.album:
             held.append(replace(before, received_at=inbound.received_at))
     return held
 

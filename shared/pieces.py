@@ -4,7 +4,8 @@ deliver them one by one. Receivers and workers know by these rules which belong 
 
 from __future__ import annotations
 
-from shared.messages import Inbound, Kind, Source
+from shared.busy import same_speaker
+from shared.messages import Inbound, Kind
 from shared.platforms import facts_of
 
 APART_MS = 3000  # pieces of one text are sent at once; platforms tell times in whole seconds
@@ -24,17 +25,11 @@ def may_be_rest(said: Inbound) -> bool:
 
 def belong_together(before: Inbound, after: Inbound) -> bool:
     """Whether two messages, one right behind the other, were sent as one."""
-    if speaker(before.source) != speaker(after.source):
+    if not same_speaker(before, after):
         return False
     if before.album is not None or after.album is not None:
         return before.album == after.album
     return is_cut(before) and may_be_rest(after) and are_near(said_at(before), said_at(after))
-
-
-def speaker(source: Source) -> tuple[str, ...]:
-    """Who speaks where, by ids alone: names are on some messages of a chat and not on others."""
-    where = (source.platform, source.account, source.chat, source.thread or "")
-    return *where, source.user or "", source.user_alt or ""
 
 
 def are_near(before_ms: int, after_ms: int) -> bool:
