@@ -9,10 +9,9 @@ from pathlib import Path
 
 from tests.bench.board import Sample
 from tests.bench.ground import Ground
-from tests.bench.processes import Measured
+from tests.bench.processes import START_SECONDS, Measured
 from tests.bench.record import VARIABLE, Watch
 
-START_SECONDS = 60.0
 LOOK_SECONDS = 0.005
 LIMIT_SECONDS = 900.0
 STILL_SECONDS = 30.0  # without a single job

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.bench.board import Board
+from tests.bench.cases import plain_answer
 from tests.bench.cases.ordered import ANSWERING, KEYTURN
 from tests.bench.cases.replies import ROOMS
 from tests.bench.peers import roster
@@ -98,6 +99,16 @@ def _growth(what: str, name: str, of: str) -> Callable[[Board], float | None]:
     return figure
 
 
+def _more(case: str, one: str, other: str, column: str) -> Callable[[Board], float | None]:
+    """How much more the one has than the other."""
+
+    def figure(board: Board) -> float | None:
+        mine, theirs = board.median(case, one, column), board.median(case, other, column)
+        return mine - theirs if mine is not None and theirs is not None else None
+
+    return figure
+
+
 def _scaled(name: str, processes: int) -> Callable[[Board], float | None]:
     """How many times one process, if every process had a core: see cases/scale.py."""
 
@@ -117,6 +128,8 @@ _UNORDERED = [peer.name for peer in roster.UNORDERED]
 _WORKERS = [*(f"Keyturn {name}" for name in KEYTURN), ANSWERING]
 _SEARCHES = [f"{name}, {who}" for name in ("SQLite", "PostgreSQL") for who in ("who said half", "one of many")]
 _RECEIVERS = [f"webhook, {name}" for name in KEYTURN]
+STREAMS = "1,000 turns"
+ASIDE = (plain_answer.MODEL, plain_answer.ECHO)
 
 
 GOALS = (
@@ -193,6 +206,25 @@ GOALS = (
     Goal(7, "scale: 2 processes ÷ 1, redis, CPU accounted", 1.7, _scaled("redis", 2)),
     Goal(7, "sharing: 2 workers, the lesser one's part", 1 / 3, _least("sharing", "least_share"), unit=""),
     Goal(7, "backlog: a fresh key's wait, p95", 1, _figure("backlog", "Keyturn journal SQLite", "p95_s"), True, "s"),
+    *(
+        Goal(
+            8, f"1,000 streamed answers of 2 s at once{what}", bound, _figure("streaming", STREAMS, column), True, unit
+        )
+        for what, bound, column, unit in (
+            ("", 5, "seconds", "s"),
+            (", memory", 250, "peak_mb", "MB"),
+            (", event loop late, p99", 100, "lag_p99_ms", "ms"),
+            (", CPU per turn", 3, "turn_cpu_ms", "ms"),
+        )
+    ),
+    *(
+        Goal(8, f"a model's answer beside an echo: {what} more", most, _more("plain answer", *ASIDE, column), True, "")
+        for what, most, column in (
+            ("Redis round trips", 0, "message_trips"),
+            ("SQL commits", 0, "commits"),
+            ("SQL statements (notes, home channels, usage)", 3, "statements"),
+        )
+    ),
 )
 # Shown beside the goals, judged by nobody.
 BESIDE: dict[str, Callable[[Board], float | None]] = {

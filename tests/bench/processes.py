@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from shared.embedded import child
 
 TICKS = os.sysconf("SC_CLK_TCK")
 LINES_SHOWN = 3
-STOP_SECONDS = 15
+START_SECONDS, STOP_SECONDS = 60.0, 15
 
 
 class Measured:
@@ -48,6 +50,16 @@ class Measured:
 
     def printed(self) -> str:
         return self._output.read_text(errors="replace")
+
+    def ready_url(self) -> str:
+        """Where it listens, once it says so in a line `ready http…`."""
+        deadline = time.monotonic() + START_SECONDS
+        while not (found := re.search(r"^ready (http\S+)\s", self.printed(), re.MULTILINE)):
+            self.check()
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not ready within {START_SECONDS:.0f} s: {self.last_words()}")
+            time.sleep(0.02)
+        return found[1]
 
     def stop(self) -> None:
         child.stop(self.process, signal.SIGTERM, STOP_SECONDS)

@@ -66,6 +66,16 @@ class Record:
         self._retries.add(key, n)
 
 
+class Lags:
+    """The worker's side: how late its event loop was, in microseconds."""
+
+    def __init__(self) -> None:
+        self._lines = _Lines(_file(Path(os.environ[VARIABLE]), "lags", str(os.getpid())))
+
+    def add(self, us: int) -> None:
+        self._lines.add(us, 0)
+
+
 def wait_for_sign() -> None:
     """Say that this worker could begin, and wait until it may. Start-up ends here, for everybody alike."""
     path = Path(os.environ[VARIABLE])
@@ -99,10 +109,14 @@ class Watch:
     def retries(self) -> int:
         return sum(_count(path) for path in self._files("retries"))
 
-    def lines(self) -> Iterator[Line]:
+    def lags_ms(self) -> list[float]:
+        """How late the event loop was each time that it looked, the least first."""
+        return sorted(line.key / 1000 for line in self.lines("lags"))
+
+    def lines(self, kind: str = "jobs") -> Iterator[Line]:
         """The jobs so far, in the order of time."""
         found: list[bytes] = []
-        for path in self._files("jobs"):
+        for path in self._files(kind):
             count = _count(path)
             with path.open("rb") as file:
                 file.seek(_COUNT.size)

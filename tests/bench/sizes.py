@@ -17,6 +17,8 @@ class Sizes:
     rates: tuple[int, ...]  # messages per second
     rate_seconds: float
     waiting: tuple[int, ...]
+    streams: tuple[int, ...]  # answers of a model at once
+    stream_seconds: float  # that each takes
     busy_chats: int  # whose turns fill a worker while replies leave
     shared_keys: int  # for two workers
     histories: tuple[int, ...]
@@ -41,6 +43,8 @@ FULL = Sizes(
     rates=(50, 200),
     rate_seconds=15,
     waiting=(1000, 5000),
+    streams=(1000,),
+    stream_seconds=2,
     busy_chats=600,
     shared_keys=500,
     histories=(10, 1000, 2000, 100_000),
@@ -64,6 +68,8 @@ QUICK = Sizes(
     rates=(50, 200),
     rate_seconds=3,
     waiting=(200, 1000),
+    streams=(200,),
+    stream_seconds=2,
     busy_chats=200,
     shared_keys=500,
     histories=(10, 1000, 2000),
@@ -87,6 +93,8 @@ TINY = Sizes(
     rates=(20,),
     rate_seconds=0.5,
     waiting=(3,),
+    streams=(3,),
+    stream_seconds=0.2,
     busy_chats=4,
     shared_keys=6,
     histories=(2, 10),

@@ -34,6 +34,14 @@ HEADINGS = {
     "max_s": "max s",
     "newcomers": "newcomers",
     "least_share": "least share",
+    "lag_p99_ms": "loop late, p99 ms",
+    "lag_max_ms": "loop late, max ms",
+    "turn_cpu_ms": "CPU ms/turn",
+    "provider_cpu_ms": "provider CPU ms/turn",
+    "message_trips": "trips/msg",
+    "statements": "SQL statements/msg",
+    "commits": "SQL commits/msg",
+    "sql_reads": "SQL reads/msg",
 }
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
+from urllib.parse import urlsplit
 
 import uvloop
 from pydantic import SecretStr
@@ -16,7 +17,6 @@ from shared import signing
 from tests.bench.accepting import signed
 from tests.bench.board import Sample, Variant
 from tests.bench.callback import Callback, Sender, open_callback
-from tests.bench.drain import START_SECONDS
 from tests.bench.ground import Ground
 from tests.bench.keyturn import SECRET, Deployment
 from tests.bench.processes import Measured
@@ -57,7 +57,7 @@ async def through(
             for role, args in roles.items()
         }
         try:
-            sender = Sender(await _port(running["receive"]))
+            sender = Sender(urlsplit(await asyncio.to_thread(running["receive"].ready_url)).port or 0)
             await _send(sender, callback, "warm", WARM_UP, 10)
             before = {role: process.cpu_seconds() for role, process in running.items()}
             times = await _send(sender, callback, "evt", int(rate * seconds), rate)
@@ -74,15 +74,6 @@ async def through(
         "receive_cpu_ms": 1000 * cpu["receive"] / len(times),
         "work_cpu_ms": 1000 * cpu["work"] / len(times),
     }
-
-
-async def _port(receiver: Measured) -> int:
-    """Where the receiver listens, once it says so."""
-    async with asyncio.timeout(START_SECONDS):
-        while "ready http" not in receiver.printed():
-            receiver.check()
-            await asyncio.sleep(0.05)
-    return int(receiver.printed().rpartition("ready http")[2].split()[0].rpartition(":")[2])
 
 
 async def _send(sender: Sender, callback: Callback, name: str, count: int, rate: int) -> list[float]:

@@ -9,10 +9,10 @@ from functools import partial
 import uvloop
 
 from tests.bench.board import Sample, Variant
-from tests.bench.drain import START_SECONDS
 from tests.bench.ground import Ground
 from tests.bench.keyturn import Deployment
 from tests.bench.load import arrivals
+from tests.bench.processes import START_SECONDS
 from tests.bench.record import Watch
 from tests.bench.sizes import Sizes
 
