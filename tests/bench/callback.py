@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import orjson
@@ -65,18 +65,27 @@ class Sender:
 
     async def post(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Raises RuntimeError unless the answer is 200."""
+        await self.send(raw_post("/webhooks/webhook", headers, body))
+
+    async def send(self, request: bytes, good: tuple[bytes, ...] = (b"200",)) -> None:
+        """Send a request as it is. Raises RuntimeError unless the answer has one of these statuses."""
         reader, writer = self._free.pop() if self._free else await asyncio.open_connection("127.0.0.1", self._port)
-        head = b"".join(b"%s: %s\r\n" % header for header in headers)
-        writer.write(b"POST /webhooks/webhook HTTP/1.1\r\nhost: bench\r\n" + head + b"\r\n" + body)
+        writer.write(request)
         status = (await reader.readuntil(b"\r\n")).split()[1]
         await _read_message(reader)
-        if status != b"200":
+        if status not in good:
             raise RuntimeError(f"refused with {status.decode()}")
         self._free.append((reader, writer))
 
     def close(self) -> None:
         for _, writer in self._free:
             writer.close()
+
+
+def raw_post(path: str, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bytes:
+    """A request as it travels. Its length is among the headers."""
+    head = b"".join(b"%s: %s\r\n" % header for header in headers)
+    return b"POST %s HTTP/1.1\r\nhost: bench\r\n%s\r\n%s" % (path.encode(), head, body)
 
 
 async def _read_message(reader: asyncio.StreamReader) -> bytes:

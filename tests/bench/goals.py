@@ -9,6 +9,7 @@ from typing import Any
 from tests.bench.board import Board
 from tests.bench.cases import plain_answer
 from tests.bench.cases.ordered import ANSWERING, KEYTURN
+from tests.bench.cases.receivers import RECEIVERS
 from tests.bench.cases.replies import ROOMS
 from tests.bench.peers import roster
 
@@ -224,6 +225,18 @@ GOALS = (
             ("SQL commits", 0, "commits"),
             ("SQL statements (notes, home channels, usage)", 3, "statements"),
         )
+    ),
+    *(
+        Goal(9, f"receiver of {name}: requests/s ÷ an empty route's", 0.5, _figure("receivers", name, "share"))
+        for name in RECEIVERS
+    ),
+    Goal(
+        9,
+        "accepting at 200/s, journal on SQLite, p99",
+        50,
+        _figure("latency", "200/s, journal SQLite", "accept_p99_ms"),
+        True,
+        "ms",
     ),
 )
 # Shown beside the goals, judged by nobody.

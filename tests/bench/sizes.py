@@ -14,6 +14,7 @@ class Sizes:
     slow_keys: int  # for turns of 20 ms
     slow_per_key: int
     accepts: int
+    received: int  # requests per platform
     rates: tuple[int, ...]  # messages per second
     rate_seconds: float
     waiting: tuple[int, ...]
@@ -40,6 +41,7 @@ FULL = Sizes(
     slow_keys=100,
     slow_per_key=5,
     accepts=10_000,
+    received=10_000,
     rates=(50, 200),
     rate_seconds=15,
     waiting=(1000, 5000),
@@ -65,6 +67,7 @@ QUICK = Sizes(
     slow_keys=20,
     slow_per_key=5,
     accepts=1000,
+    received=2000,
     rates=(50, 200),
     rate_seconds=3,
     waiting=(200, 1000),
@@ -90,6 +93,7 @@ TINY = Sizes(
     slow_keys=2,
     slow_per_key=2,
     accepts=10,
+    received=20,
     rates=(20,),
     rate_seconds=0.5,
     waiting=(3,),
