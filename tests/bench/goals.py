@@ -238,6 +238,21 @@ GOALS = (
         True,
         "ms",
     ),
+    *(
+        Goal(
+            10,
+            f"{name}, 100,000 keys wait, 1,000,000 sessions: {what}",
+            most,
+            _figure("watching", name, of),
+            True,
+            unit,
+        )
+        for name in ("SQLite", "PostgreSQL")
+        for what, most, of, unit in (
+            ("the slowest look", 300, "slowest_ms", "ms"),
+            ("a live page", 1, "live", "% of a core"),
+        )
+    ),
 )
 # Shown beside the goals, judged by nobody.
 BESIDE: dict[str, Callable[[Board], float | None]] = {

@@ -26,6 +26,10 @@ class Sizes:
     sessions: tuple[int, ...]
     lengths: tuple[int, int]  # of pasts, for loading
     crowds: tuple[int, int]  # of sessions, for the same
+    waiting_keys: int  # while an operator looks
+    stored_sessions: int  # the same
+    looks: int
+    live_seconds: float  # that a live page is open
     searched: int  # messages that are searched
     turns: int  # measured per history length and per number of sessions
     processes: tuple[int, ...]
@@ -53,6 +57,10 @@ FULL = Sizes(
     sessions=(100, 10_000, 1_000_000),
     lengths=(100, 100_000),
     crowds=(1000, 1_000_000),
+    waiting_keys=100_000,
+    stored_sessions=1_000_000,
+    looks=10,
+    live_seconds=20,
     searched=1_000_000,
     turns=1000,
     processes=(1, 2, 4),
@@ -79,6 +87,10 @@ QUICK = Sizes(
     sessions=(100, 10_000),
     lengths=(100, 2000),
     crowds=(1000, 10_000),
+    waiting_keys=2_000,
+    stored_sessions=10_000,
+    looks=3,
+    live_seconds=3,
     searched=20_000,
     turns=100,
     processes=(1, 2),
@@ -105,6 +117,10 @@ TINY = Sizes(
     sessions=(2, 10),
     lengths=(2, 10),
     crowds=(2, 10),
+    waiting_keys=200,
+    stored_sessions=500,
+    looks=1,
+    live_seconds=0.2,
     searched=500,
     turns=10,
     processes=(1,),

@@ -24,6 +24,7 @@ from tests.bench.cases import (
     trips,
     turns_20ms,
     waiting,
+    watching,
 )
 from tests.bench.ground import Ground
 from tests.bench.sizes import Sizes
@@ -46,6 +47,7 @@ CASES: dict[str, Case] = {
     "sessions": sessions.variants,
     "loading": loading.variants,
     "search": search.variants,
+    "watching": watching.variants,
     "scale": scale.variants,
     "backlog": backlog.variants,
     "floor": floor.variants,
