@@ -11,6 +11,7 @@ from tests.bench.cases import plain_answer
 from tests.bench.cases.ordered import ANSWERING, KEYTURN
 from tests.bench.cases.receivers import RECEIVERS
 from tests.bench.cases.replies import ROOMS
+from tests.bench.cases.traces import NAME as TRACED
 from tests.bench.peers import roster
 
 OURS = "Keyturn redis"
@@ -252,6 +253,17 @@ GOALS = (
             ("the slowest look", 300, "slowest_ms", "ms"),
             ("a live page", 1, "live", "% of a core"),
         )
+    ),
+    Goal(
+        11, "traces of 5 %: CPU per message, more than without", 3, _figure("traces", TRACED, "sampled_more"), True, "%"
+    ),
+    Goal(
+        11,
+        "traces off: the looks at the switch, of a message's CPU",
+        1,
+        _figure("traces", TRACED, "off_more"),
+        True,
+        "%",
     ),
 )
 # Shown beside the goals, judged by nobody.

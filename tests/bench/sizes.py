@@ -32,6 +32,7 @@ class Sizes:
     live_seconds: float  # that a live page is open
     searched: int  # messages that are searched
     turns: int  # measured per history length and per number of sessions
+    traced: tuple[int, int]  # how often without and with traces, and messages each time
     processes: tuple[int, ...]
     backlog_keys: int
     backlog_per_key: int
@@ -63,6 +64,7 @@ FULL = Sizes(
     live_seconds=20,
     searched=1_000_000,
     turns=1000,
+    traced=(15, 1000),
     processes=(1, 2, 4),
     backlog_keys=5000,
     backlog_per_key=10,
@@ -93,6 +95,7 @@ QUICK = Sizes(
     live_seconds=3,
     searched=20_000,
     turns=100,
+    traced=(5, 500),
     processes=(1, 2),
     backlog_keys=500,
     backlog_per_key=4,
@@ -123,6 +126,7 @@ TINY = Sizes(
     live_seconds=0.2,
     searched=500,
     turns=10,
+    traced=(1, 20),
     processes=(1,),
     backlog_keys=5,
     backlog_per_key=2,
