@@ -298,6 +298,11 @@ async def test_the_front_page_lists_what_there_is(door: Door) -> None:
         assert route in page.text
 
 
+async def test_what_platforms_post_is_matched_before_any_other_route(pipe: Pipeline) -> None:
+    posted = ["POST" in (getattr(route, "methods", None) or ()) for route in build_app(pipe).routes]
+    assert any(posted) and posted == sorted(posted, reverse=True)
+
+
 async def test_an_error_that_nobody_expected_says_nothing_of_itself(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
