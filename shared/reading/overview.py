@@ -144,6 +144,6 @@ async def stored_now(pipe: Pipeline) -> StoredNow:
         BoundedCount(row[f"{what}_waiting"], moment(oldest) if (oldest := row[f"{what}_oldest"]) is not None else None)
         for what in ("inbound", "outbox")
     )
-    today = await pipe.store.usage.of_all(day_of(int(datetime.now(UTC).timestamp() * 1000)))
+    today = await pipe.store.usage.of_all_lately(day_of(int(datetime.now(UTC).timestamp() * 1000)))
     paused = tuple(stored_scope(pause["scope"]) for pause in (await pipe.store.pauses.now()).rows)
     return StoredNow(messages, replies, BoundedCount(row["dead_open"]), row["newest_part"], today, paused)

@@ -5,8 +5,10 @@ Sessions are written by SQL and indexed by the housekeeper's own hand; waiting k
 
 from __future__ import annotations
 
+from shared.clock import now_ms
 from shared.store import Store, open_store
 from shared.store.database.statements import Statement, Step
+from shared.store.usage import day_of
 from tests.bench.cases.loading import SERIES, WINDOW
 from tests.bench.past import TEXT
 
@@ -18,6 +20,10 @@ FILL = (
     " FROM {keys}",
     "INSERT INTO messages (session_id, n, turn_id, role, text, data, created_at)"
     " SELECT 'ses_' || k.x, 1, 'past', 'user', '{text} Number ' || k.x, '{{}}', 1 FROM {keys}",
+    "INSERT INTO usage (session_id, owner, agent, model, day, requests, input, output, cache_read, cache_write, total, cost_nano,"
+    " priced, updated_at)"
+    " SELECT 'ses_' || k.x, 'webhook:u=' || k.x, 'main', 'm', '{today}', 1, 1, 1, 0, 0, 2, 1, 1, 1 FROM {keys}"
+    " WHERE k.x % 10 = 0",  # a tenth has asked a model today
     "ANALYZE",  # as PostgreSQL does by itself after a while
 )
 
@@ -28,7 +34,7 @@ async def fill_sessions(url: str, kind: str, sessions: int) -> None:
     store = await open_store(url, WINDOW)
     try:
         for text in FILL:
-            await _run(store, text.format(keys=keys, text=TEXT))
+            await _run(store, text.format(keys=keys, text=TEXT, today=day_of(now_ms())))
         while await store.search.index():
             pass
         await _run(store, "ANALYZE")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.messages import Entry
-from shared.store import Store
+from shared.store import Store, usage
 from shared.store.change import Change, Commit
 from shared.store.usage import SpentInAll, Whose, day_of, turns_usage
 from tests.store.books import ask, load, proof
@@ -67,13 +67,13 @@ async def test_what_was_spent_is_told_for_an_owner_for_all_and_by_group_from_a_d
     id = await spend(store, FIRST, day="2026-11-15")
     await spend(store, SECOND, day="2026-11-16")
     await store.usage.aside(OTHER, Whose(id, "you", "helper"), "2026-11-17")
-    usage = store.usage
-    assert counts(await usage.of_owner("me")) == SUMS and counts(await usage.of_owner("nobody")) == (0,) * 6
-    assert (await usage.of_owner("me", "2026-11-16")).total == 370
-    assert (await usage.of_owner("me", "2026-11-17")).total == 0
-    assert [(await usage.of_all(day)).total for day in ("2026-11-15", "2026-11-16", "2026-11-17")] == [410, 373, 3]
-    assert (await usage.of_session(id))[0].total == 410 and (await usage.of_session("none")) == (SpentInAll(), 0)
-    listed = {group: await usage.by(group, "2026-11-15", 10) for group in ("user", "agent", "model", "day")}
+    spent_by = store.usage
+    assert counts(await spent_by.of_owner("me")) == SUMS and counts(await spent_by.of_owner("nobody")) == (0,) * 6
+    assert (await spent_by.of_owner("me", "2026-11-16")).total == 370
+    assert (await spent_by.of_owner("me", "2026-11-17")).total == 0
+    assert [(await spent_by.of_all(day)).total for day in ("2026-11-15", "2026-11-16", "2026-11-17")] == [410, 373, 3]
+    assert (await spent_by.of_session(id))[0].total == 410 and (await spent_by.of_session("none")) == (SpentInAll(), 0)
+    listed = {group: await spent_by.by(group, "2026-11-15", 10) for group in ("user", "agent", "model", "day")}
     assert {group: [(name, spent.total) for name, spent in rows] for group, rows in listed.items()} == {
         "user": [("me", 407), ("you", 3)],
         "agent": [("main", 407), ("helper", 3)],
@@ -82,8 +82,23 @@ async def test_what_was_spent_is_told_for_an_owner_for_all_and_by_group_from_a_d
     }
     assert counts(listed["user"][0][1]) == SUMS
     for group in ("user", "agent", "model", "day"):
-        assert len(await usage.by(group, "2026-11-15", 1)) == 1
-        assert sum(spent.total for _, spent in await usage.by(group, "2026-11-16", 10)) == 373
+        assert len(await spent_by.by(group, "2026-11-15", 1)) == 1
+        assert sum(spent.total for _, spent in await spent_by.by(group, "2026-11-16", 10)) == 373
+
+
+async def test_who_looks_again_and_again_adds_up_many_rows_seldom_and_few_each_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "ROWS_PER_SECOND", 1e-6)  # a row is kept for eleven days
+    await spend(store, FIRST)
+    assert (await store.usage.of_all_lately("2026-11-16")).total == 37
+    await spend(store, SECOND)
+    assert (await store.usage.of_all_lately("2026-11-16")).total == 37
+    assert (await store.usage.of_all("2026-11-16")).total == 407
+    monkeypatch.setattr(usage, "ROWS_PER_SECOND", float("inf"))
+    assert (await store.usage.of_all_lately("2026-11-15")).total == 407  # another day is another sum
+    await spend(store, OTHER)
+    assert (await store.usage.of_all_lately("2026-11-15")).total == 410
 
 
 @pytest.mark.parametrize(

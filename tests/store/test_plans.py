@@ -44,6 +44,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "search_due": {"limit": 50},
     "search_texts": {"sessions": '[{"id": "ses_7", "after": 0, "upto": 50}]'},
     "search_tail": {"owner": "webhook:u=7", "limit": 50},
+    "search_tail_of_all": {"limit": 50},
     "schedules_due": {"now": 500, "limit": 50},
     "schedules_next": {},
     "waiting_fires": {"session_key": key_of("7")},
