@@ -122,6 +122,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--full-disks", type=float, nargs="*", default=[], help="in seconds")
     parser.add_argument("--storms", type=int, default=0, help="the platform answers 429")
     parser.add_argument("--clock-steps", type=int, default=0)
+    parser.add_argument(
+        "--tools",
+        type=int,
+        metavar="N",
+        help="every turn calls N tools: in turn one that reads, a keyed one and one that writes; their effects are counted",
+    )
     parser.add_argument("--mishaps", type=float, default=0.0, help="share of messages that hang or crash at first")
     parser.add_argument("--poison", type=float, default=0.0, help="share of messages whose turn always fails")
     parser.add_argument("--flood", type=int, default=500, help="commands with hostile arguments, to chats of their own")
@@ -184,6 +190,7 @@ def short_form(given: argparse.Namespace) -> Trial:
         poison_share=given.poison,
         mishaps=MISHAPS if given.mishaps else (),
         mishap_share=given.mishaps,
+        **({"tools": given.tools, "tools_share": 1.0} if given.tools else {}),
         flood=given.flood,
         idempotent=given.platform == "idempotent",
         lease_seconds=given.lease,

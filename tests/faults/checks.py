@@ -6,10 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise
 
-import orjson
-
 from tests.faults.evidence import Evidence, Row
 from tests.faults.recovery import reply_seconds
+from tests.faults.steps import effects, repeated_steps
 from tests.support.platform import Callback
 from tests.support.scripted import Noted, Script
 
@@ -124,44 +123,6 @@ def two_turns_at_once(evidence: Evidence) -> Iterator[str]:
             open_turns = {note.turn: note}
 
 
-def effects(evidence: Evidence) -> Iterator[str]:
-    """A tool that writes acts once, or its row says that it may have happened. A keyed one acts with one key only, and a
-    call that has finished is not made again."""
-    acted: dict[tuple[str, str], list[Noted]] = defaultdict(list)
-    finished: dict[tuple[str, str], float] = {}
-    # Who was paused right before it acts does so late, with the same key: only an attempt that began later repeats it.
-    begun = {note.turn: note.at for note in evidence.noted if note.event == "begin"}
-    for note in evidence.noted:
-        if note.event == "effect":
-            acted[note.message, note.tool.split()[0]].append(note)
-        elif note.event == "finished":
-            finished.setdefault((note.message, note.tool.split()[0]), note.at)
-    for (message, call), notes in acted.items():
-        is_write = notes[0].tool.split()[1] == "write"
-        if is_write and len(notes) > 1:
-            yield f"{message} {call}: acted {len(notes)} times"
-        if len({note.tool for note in notes}) > 1:
-            yield f"{message} {call}: several keys"
-        at = finished.get((message, call))
-        if at is not None and any(begun.get(note.turn, 0.0) > at for note in notes):
-            yield f"{message} {call}: made again after it had finished"
-    for _, grouped in groupby(evidence.messages, key=lambda row: row["turn_id"]):
-        user, *rows = list(grouped)
-        if user["role"] != "user" or user["inbound_id"] not in evidence.accepted:
-            continue
-        for row in rows:
-            if row["role"] != "tool" or row["text"] == "unknown":
-                continue
-            call = orjson.loads(row["data"])["tool_call_id"]  # results of several attempts need not be in order
-            if not acted.get((user["inbound_id"], call)):
-                yield f"{user['inbound_id']} {call}: its row says {row['text']!r}, and it never acted"
-
-
-def unknown(evidence: Evidence) -> list[Row]:
-    """The results of calls that may have happened."""
-    return [row for row in evidence.messages if row["role"] == "tool" and row["text"] == "unknown"]
-
-
 def outbox_rows(evidence: Evidence) -> Iterator[str]:
     """Each committed turn has one outbox row per part of its answer, and each of them was sent."""
     texts = {row["turn_id"]: row["text"] for row in evidence.messages if row["role"] == "user"}
@@ -257,6 +218,7 @@ CHECKS: dict[str, Check] = {
     "overlapping in effect": overlapping_in_effect,
     "torn turns": torn_turns,
     "two turns at once": two_turns_at_once,
+    "repeated steps": repeated_steps,
     "effects": effects,
     "outbox rows": outbox_rows,
     "sends": sends,

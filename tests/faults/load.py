@@ -68,6 +68,7 @@ class Plan:
     mishap_share: float = 0.0
     silent_share: float = 0.03  # of messages whose answer is not sent to the chat
     tools_share: float = 0.1  # of messages whose turn calls tools
+    tools: int = 3  # so many of them
     sleep_ms: int = 20
     names: str = "k"  # what chats are called, before their number
 
@@ -92,7 +93,7 @@ class Plan:
             if not poison and self.mishaps and rng.random() < self.mishap_share:
                 words.append(rng.choice(tuple(self.mishaps)))
             if rng.random() < self.tools_share:
-                words.append("tools=3")
+                words.append(f"tools={self.tools}")
             due = i * self.seconds / self.messages
             made[chat].append(Message(chat, n, " ".join([*words, poison]).strip(), due, poison))
         return made

@@ -20,6 +20,7 @@ from tests.faults.checks import CHECKS
 from tests.faults.growth import Slope
 from tests.faults.points import ARMED
 from tests.faults.recovery import reply_seconds
+from tests.faults.steps import counted
 from tests.faults.trial import Outcome
 
 FINDINGS = Path(__file__).parent / "FINDINGS.md"
@@ -48,6 +49,7 @@ def as_json(outcome: Outcome, alone: Alone | None = None) -> dict[str, Any]:
         },
         "broken": {name: {"count": len(found), "first": found[:SHOWN]} for name, found in outcome.broken.items()},
         "sends": sends(outcome),
+        "tool_calls": counted(outcome.evidence),
         "recovery_seconds": percentiles(outcome.recoveries),
         "recovery_seconds_hit_once": percentiles(outcome.recoveries_once),
         "reply_seconds": percentiles(sorted(reply_seconds(outcome.evidence).values())),
@@ -109,6 +111,7 @@ def as_page(outcome: Outcome, alone: Alone | None = None) -> str:
         *(_growth(outcome.growth) if outcome.growth else ()),
         f"Commits per second: {_speeds(told['commits_per_second'])}. Longest stall of the machine: {told['longest_stall_seconds']} s.",
         f"Sends: {_counts(told['sends'])}.",
+        f"Tool calls that acted: {_counts(told['tool_calls'])}.",
         f"Counters: {_counts(told['counters'])}.",
     ]
     for name, found in told["broken"].items():

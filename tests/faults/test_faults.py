@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from shared.failpoints import ACTIONS
-from tests.faults.checks import UNBROKEN, unknown
+from tests.faults.checks import UNBROKEN
 from tests.faults.databases import ground_at, open_ground
 from tests.faults.plan import Faults
 from tests.faults.points import ARMED
+from tests.faults.steps import counted
 from tests.faults.trial import Trial, run_trial
 from tests.support.platform import random_trouble
 
@@ -75,8 +76,8 @@ async def test_ag11_no_finished_step_is_repeated_and_no_effect_happens_twice_whi
     outcome = await run_trial(trial, tmp_path, ground_at(database_url))
     assert outcome.faults["SIGKILL work"] == 20
     assert outcome.broken == UNBROKEN
-    evidence = outcome.evidence
-    assert sum(note.event == "effect" for note in evidence.noted) >= 3 * 600 - len(unknown(evidence))
+    calls = counted(outcome.evidence)
+    assert calls["read"] == calls["keyed"] == 600 and 600 - calls["may have happened"] <= calls["write"] <= 600
 
 
 async def test_nothing_is_lost_doubled_or_stuck_while_redis_refuses_falls_silent_is_demoted_and_grows(

@@ -51,6 +51,7 @@ class Trial:
     mishap_share: float = 0.0
     silent_share: float = 0.03
     tools_share: float = 0.1  # of messages whose turn calls tools
+    tools: int = 3  # so many of them
     flood: int = 0  # commands with hostile arguments, beside the messages
     flood_keys: int = 20
     idempotent: bool = True
@@ -99,6 +100,7 @@ class Trial:
             mishap_share=self.mishap_share,
             silent_share=self.silent_share,
             tools_share=self.tools_share,
+            tools=self.tools,
         )
 
 

@@ -5,7 +5,7 @@ KEYTURN_AGENT=tests.support.scripted:agent. A message is a line of words, such a
 sleep=MS  take so long           linger=MS the same, on the first attempt only
 raise     fail                   refuse    fail for good            hang   never end
 crash     take the process down  parts=K   answer in K pieces       silent say nothing
-tools=K   call K tools, one after another: keyed ones and ones that write, in turn. Their effects are in the log.
+tools=K   call K tools, one after another: in turn one that reads, a keyed one and one that writes. Their effects are in the log.
 
 `raise`, `crash` and `hang` may carry a number: `crash=2` happens on the first two attempts only.
 Each event is one JSON line in the directory that TURN_LOG names, written before anything else can go wrong.
@@ -32,6 +32,7 @@ from shared.errors import Outage, Permanent
 from shared.messages import Entry, Reply
 
 AWAY = "provider-away"  # a file in that directory
+TOOLS = (Effect.READ.value, Effect.KEYED.value, Effect.WRITE.value)  # each is called by its effect
 LOG_VARIABLE = "TURN_LOG"  # no KEYTURN_ name: those are settings, and unknown ones are refused
 
 
@@ -59,7 +60,7 @@ class Script:
     @property
     def tools(self) -> list[str]:
         """The effects of the tools that it calls, in order."""
-        return [("keyed", "write")[n % 2] for n in range(int(self.words.get("tools", "0")))]
+        return [TOOLS[n % len(TOOLS)] for n in range(int(self.words.get("tools", "0")))]
 
     @property
     def replies(self) -> list[str]:
@@ -127,7 +128,10 @@ class ScriptedAgent:
             stepped = await turn.steps.call(Call(id, name), do, Effect(name))
             if stepped.how is How.RAN:
                 self._note("finished", turn, tool=f"{id} {name}")
-            rows.append(Entry("tool", stepped.how.value, data={"tool_call_id": id, "name": name}))
+            text = (
+                stepped.text if stepped.how is How.UNKNOWN else stepped.how.value
+            )  # unknown: as the transcript marks it
+            rows.append(Entry("tool", text, data={"tool_call_id": id, "name": name}))
         return rows
 
     def _note(self, event: str, turn: Turn, error: str = "", tool: str = "") -> None:
