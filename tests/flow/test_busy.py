@@ -611,8 +611,9 @@ class CleaningUp(Holding):
 
 
 async def test_Q13_a_message_that_comes_while_a_turn_is_cleaned_up_is_answered_after_it(
-    make_settings: MakeSettings,
+    make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("workers.agents.reading.STOP_SECONDS", SECONDS)  # however slow the machine is
     agent = CleaningUp()
     async with two_processes(make_settings(**in_mode("interrupt")), agent) as two:
         said = [await two.running(), await two.say("two")]

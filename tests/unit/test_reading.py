@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +20,8 @@ from tests.support.reading import answer_of
 from workers.agents import heard
 from workers.agents.contract import Agent, NeedsNoTask, StartsFirst
 from workers.agents.functions import GeneratorAgent
-from workers.agents.reading import Reading
+from workers.agents.reading import Reading, left_behind
+from workers.agents.results import ResultAgent
 
 CALL, OTHER, THIRD = Call("c1", "look"), Call("c2", "send"), Call("c3", "tell")
 CALLS = Entry("assistant", "", data={"tool_calls": [{"id": c.id, "name": c.name} for c in (CALL, OTHER, THIRD)]})
@@ -217,6 +219,76 @@ async def test_an_answer_that_is_ready_when_the_stop_comes_is_kept(base: type) -
     assert (await reading.result()).replies == DONE.replies
     task = asyncio.current_task()
     assert task is not None and not task.cancelling()
+
+
+class GoesOn:
+    """Goes on when it is cancelled, until it is let go. Then it says something more."""
+
+    def __init__(self) -> None:
+        self.begun, self.let_go, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def run(self, turn: Turn) -> AsyncIterator[Event]:
+        yield Row(Entry("assistant", "a"))
+        self.begun.set()
+        try:
+            while not self.let_go.is_set():
+                with suppress(asyncio.CancelledError):
+                    await self.let_go.wait()
+            yield Row(Entry("assistant", "b"))
+            yield DONE
+        finally:
+            self.ended.set()
+
+
+async def coroutine(agent: GoesOn) -> Result:
+    async for _ in agent.run(TURN):
+        pass
+    return Result()
+
+
+@pytest.mark.parametrize("form", [lambda agent: agent, lambda agent: ResultAgent(lambda _: coroutine(agent))])
+async def test_ag22_a_turn_that_is_stopped_ends_though_its_agent_goes_on_when_it_is_cancelled(
+    form: Callable[[GoesOn], Agent],
+) -> None:
+    agent = GoesOn()
+    reading, before = Reading(form(agent), TURN), left_behind()
+    task = asyncio.create_task(reading.result())
+    await asyncio.wait_for(agent.begun.wait(), SECONDS)
+    reading.stop()
+    with pytest.raises(Stopped) as error:
+        await asyncio.wait_for(task, SECONDS)
+    assert error.value.kept is not None and not agent.ended.is_set() and left_behind() == before + 1
+    agent.let_go.set()
+    await asyncio.wait_for(agent.ended.wait(), SECONDS)
+    async with asyncio.timeout(SECONDS):
+        while left_behind() > before:
+            await asyncio.sleep(0)
+    assert "b" not in [row.text for row in reading.so_far().entries]
+
+
+async def test_a_turn_ends_at_its_deadline_though_its_agent_goes_on_when_it_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("workers.agents.reading.CLOSE_SECONDS", 0.1)
+    agent = GoesOn()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(answer_of(agent, replace(TURN, deadline=time.monotonic() + 0.1)), SECONDS)
+    agent.let_go.set()
+    await asyncio.wait_for(agent.ended.wait(), SECONDS)
+
+
+async def test_a_turn_that_its_worker_gives_up_ends_though_its_agent_goes_on_when_it_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("workers.agents.reading.CLOSE_SECONDS", 0.1)
+    agent = GoesOn()
+    task = asyncio.create_task(Reading(agent, TURN).result())
+    await asyncio.wait_for(agent.begun.wait(), SECONDS)
+    task.cancel()
+    await asyncio.wait({task}, timeout=SECONDS)
+    assert task.cancelled()
+    agent.let_go.set()
+    await asyncio.wait_for(agent.ended.wait(), SECONDS)
 
 
 @pytest.mark.parametrize("base", [object, NeedsNoTask])

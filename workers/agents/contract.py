@@ -31,8 +31,8 @@ class Answers(Protocol):
 
 
 class NeedsNoTask:
-    """Marks agents of ours that never yield inside a task group or a timeout. They are read without a task of their own,
-    which saves its cost for every plain answer."""
+    """Marks agents of ours that never yield inside a task group or a timeout, and that end when they are cancelled. They are
+    read without a task of their own, which saves its cost for every plain answer."""
 
     __slots__ = ()
 

@@ -20,7 +20,7 @@ Given = TypeVar("Given")
 Returned = TypeVar("Returned")
 
 
-class FunctionAgent(NeedsNoTask, AnswersWhole):
+class FunctionAgent(AnswersWhole):
     """A plain function from text to text. A synchronous one runs in a thread of its own, so it blocks nobody else.
 
     `is_plain`: the text is what was said and nothing else. Otherwise it names the speaker where several people share the
@@ -44,6 +44,10 @@ class FunctionAgent(NeedsNoTask, AnswersWhole):
         if not isinstance(answer, str):
             raise AgentFault(f"the agent answered {type(answer).__name__}, not str")
         return Result(replies=(Reply(answer),)) if answer else Result()
+
+
+class OwnFunctionAgent(NeedsNoTask, FunctionAgent):
+    """A function of ours."""
 
 
 class GeneratorAgent:

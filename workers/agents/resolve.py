@@ -13,7 +13,7 @@ from shared.errors import ConfigurationError
 from workers.agents.adapters.choice import of_library
 from workers.agents.adapters.text import YieldingAgent, yields, yields_async
 from workers.agents.contract import Agent, Answers
-from workers.agents.functions import FunctionAgent, GeneratorAgent, echo, in_thread, is_coroutine
+from workers.agents.functions import FunctionAgent, GeneratorAgent, OwnFunctionAgent, echo, in_thread, is_coroutine
 from workers.agents.named import BUILT_IN, module_and_object
 from workers.agents.results import ResultAgent
 
@@ -26,7 +26,7 @@ KINDS = "a function from text to text, a generator function, an object with run(
 def resolve(name: str, config: Settings | None = None) -> Agent:
     """The agent that a setting names; a ConfigurationError says what is wrong with it. Models cost nothing until named."""
     if name == "echo":
-        return FunctionAgent(echo, is_plain=True)
+        return OwnFunctionAgent(echo, is_plain=True)
     if name in BUILT_IN:
         return _built_in(name, config)
     module_name, attribute = module_and_object(name)

@@ -9,10 +9,10 @@ from shared.agent.turn import Result, Turn
 from shared.errors import AgentFault
 from shared.messages import Entry, Reply
 from workers.agents.capabilities import Adapter
-from workers.agents.contract import AnswersWhole, NeedsNoTask
+from workers.agents.contract import AnswersWhole
 
 
-class ResultAgent(Adapter, NeedsNoTask, AnswersWhole):
+class ResultAgent(Adapter, AnswersWhole):
     """An agent made of a coroutine from a turn to a `Result`. `original` is the object that offers it."""
 
     __slots__ = ("_answer",)

@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import socket
+import sys
 from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
@@ -25,6 +26,7 @@ from shared.settings import Settings
 from shared.store.database.schema import require_schema
 from shared.tracing import open_tracing
 from workers.agents.contract import Agent
+from workers.agents.reading import left_behind
 from workers.agents.resolve import resolve
 from workers.process.parts import open_parts
 from workers.process.room import Room
@@ -55,6 +57,7 @@ def work_queues(worker: KeyturnWorker) -> None:
                 partition = keys.partition_of_queue(worker.queues[0].name)
                 server = pipe.servers.of_partition(partition)
                 await worker.run(parts, server, open_rooms(config), stop_on_signals())
+        _end_without_agents_that_go_on()
 
     uvloop.run(main())
 
@@ -91,6 +94,16 @@ async def _work(config: Settings, lanes: Sequence[str]) -> None:
         await require_schema(pipe.store.database)
         async with open_tracing(pipe, "work"):
             await _serve(pipe, agent, lanes, name, stopping)
+    _end_without_agents_that_go_on()
+
+
+def _end_without_agents_that_go_on() -> None:
+    """End this process where closing its event loop would wait for ever: for agents that go on when they are cancelled."""
+    if count := left_behind():
+        log.get().warning("ended without agents that go on", agents=count)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 async def _serve(pipe: Pipeline, agent: Agent, lanes: Sequence[str], name: str, stopping: asyncio.Event) -> None:
