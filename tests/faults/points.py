@@ -24,6 +24,7 @@ OPERATIONS = frozenset(
         "runs.add",
         "runs.begin",
         "runs.end",
+        "runs.take_up",
         "outbox.sending",
         "outbox.sent",
         "sender.send",
@@ -60,11 +61,14 @@ def _name(node: ast.expr) -> str:
 
 POINTS = tuple(sorted(point for _, tree in modules() for point in points(tree)))
 # Points that a run need not reach, each with the test that reaches it: keys move only after the list of servers or
-# PARTITIONS was changed, neither Telegram, a platform that needs the spool or shows drafts, nor a schedule takes part in the
-# runs, nobody sends files or pauses anything, every message waits for its turn, and the runs' platform has no budget.
+# PARTITIONS was changed, neither Telegram, a platform that needs the spool or shows drafts, nor a schedule or a question takes
+# part in the runs, nobody watches an answer grow, nobody sends files or pauses anything, every message waits for its turn, and the runs' platform has no budget.
 REACHED_BY_A_TEST = {
     "accept.after_refusal": "tests/flow/test_telegram.py",
     "accept.before_refusal": "tests/flow/test_telegram.py",
+    "ask.after_expiry": "tests/flow/test_question_ends.py",
+    "ask.before_expiry": "tests/flow/test_question_ends.py",
+    "ask.before_park": "tests/flow/test_asking.py",
     "deliver.before_hold": "tests/flow/test_send_budget.py",
     "fetch.after": "tests/flow/test_media.py",
     "fetch.before": "tests/flow/test_media.py",
@@ -82,6 +86,8 @@ REACHED_BY_A_TEST = {
     "pieces.after_keep": "tests/flow/test_pieces.py",
     "pieces.before_forget": "tests/flow/test_pieces.py",
     "pieces.before_keep": "tests/flow/test_pieces.py",
+    "preview.after_change": "tests/flow/test_preview.py",
+    "preview.before_change": "tests/flow/test_preview.py",
     "preview.after_open": "tests/flow/test_preview.py",
     "preview.before_open": "tests/flow/test_preview.py",
     "quota.after_rejection": "tests/flow/test_quotas.py",
@@ -96,6 +102,8 @@ REACHED_BY_A_TEST = {
     "spool.before_adopt": "tests/flow/test_spool.py",
     "spool.before_forget": "tests/flow/test_spool.py",
     "spool.before_keep": "tests/flow/test_spool.py",
+    "stream.after_write": "tests/flow/test_chat_completions.py",
+    "stream.before_write": "tests/flow/test_chat_completions.py",
     "task.after_result": "tests/flow/test_background_tasks.py",
     "task.before_accept": "tests/flow/test_background_tasks.py",
     "task.before_stop": "tests/flow/test_background_tasks.py",

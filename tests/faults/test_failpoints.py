@@ -24,6 +24,8 @@ STAGES = {
     "fetch": "workers/turn/files.py",
     "agent": "workers/turn/run.py",
     "step": "workers/turn/steps.py",
+    "ask": "workers/upkeep/asks.py",
+    "stream": "workers/turn/live_text.py",
     "commit": "workers/turn/conclude.py",
     "publish": "workers/turn/acknowledge.py",
     "acknowledge": "shared/lane/lease.py",

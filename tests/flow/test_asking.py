@@ -21,12 +21,13 @@ from tests.flow.test_steps import by_rows, config, kill_inside, killed, left_in_
 from tests.flow.test_tools import says
 from tests.store.books import ask, write
 from tests.support import counted
-from tests.support.counted import World
+from tests.support.counted import Killed, World
 from tests.support.openai import Asked, Provider, a_call, open_provider
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agents.functions import GeneratorAgent
 from workers.agents.llm import LlmAgent
 from workers.agents.tools.approval import NO_ANSWER
+from workers.turn import conclude, run
 from workers.upkeep.asks import OverdueQuestions
 
 SECONDS = 60
@@ -323,6 +324,48 @@ async def test_an_approved_call_whose_worker_died_inside_it_is_not_made_again(ri
         await next_worker(rig)
     assert world.charged == ["tea"] and await questions(rig) == ["answered"]
     assert "may have happened" in provider.requests[-1].last and await left_in_sql(rig) == 0
+
+
+async def test_ag1_a_worker_that_dies_before_its_question_is_kept_is_followed_by_one_that_asks_once(
+    rig: Rig, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        rig.agent = careful(provider)
+        await rig.accept("tea please")
+        monkeypatch.setattr(conclude, "reach", dying_at("ask.before_park"))
+        await killed(rig)
+        assert await questions(rig) == []
+        await next_worker(rig)
+        assert await questions(rig) == ["open"] and len(provider.requests) == 1  # the recorded answer is used again
+        assert await say(rig, "/approve") == "enjoy"
+    assert world.charged == ["tea"] and await left_in_sql(rig) == 0
+
+
+@pytest.mark.parametrize("point", ["step.before_take_up", "step.after_take_up"])
+async def test_ag1_an_approval_whose_worker_dies_where_it_takes_the_run_up_is_carried_out_once(
+    rig: Rig, world: World, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        rig.agent = careful(provider)
+        await say(rig, "tea please")
+        await rig.accept("/approve")
+        monkeypatch.setattr(run, "reach", dying_at(point))
+        await killed(rig)
+        await next_worker(rig)
+        assert await last_told(rig) == "enjoy" and await questions(rig) == ["answered"]
+    assert world.charged == ["tea"] and await left_in_sql(rig) == 0
+
+
+def dying_at(point: str) -> Callable[[str], None]:
+    """The worker dies where it reaches this for the first time."""
+    coming = [point]
+
+    def reach(reached: str) -> None:
+        if reached in coming:
+            coming.clear()
+            raise Killed
+
+    return reach
 
 
 async def test_an_answer_in_a_conversation_that_is_over_runs_nothing(rig: Rig, world: World) -> None:

@@ -20,6 +20,7 @@ from shared.agent.turn import Result, Turn
 from shared.door import accept
 from shared.embedded import child
 from shared.errors import Permanent
+from shared.failpoints import Injected
 from shared.messages import Reply, Terms
 from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.api import ApiSettings, NamedKey
@@ -32,6 +33,7 @@ from tests.support.pipe import Rig, an_inbound
 from tests.support.working import working
 from workers.agents.contract import Agent, Answers
 from workers.agents.functions import FunctionAgent, GeneratorAgent
+from workers.turn import live_text
 from workers.upkeep import stateless as duty
 from workers.upkeep.stateless import EndedRequests
 
@@ -110,6 +112,28 @@ async def test_a_stream_begins_at_once_shows_text_before_the_turn_has_ended_and_
     assert (usage["choices"], usage["usage"]["total_tokens"]) == ([], USAGE["total"])
     assert {chunk["id"] for chunk in (first, *rest, last, usage)} == {first["id"]}
     assert all(chunk["object"] == "chat.completion.chunk" for chunk in (first, *rest, last, usage))
+
+
+@pytest.mark.parametrize("point", ["stream.before_write", "stream.after_write"])
+async def test_a_stream_that_breaks_where_it_is_written_is_made_good_by_the_finished_answer(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, point: str, foreseen: Callable[[str], None]
+) -> None:
+    foreseen("stream")
+    reached = asyncio.Event()
+
+    def broken(here: str) -> None:
+        if here == point and not reached.is_set():
+            reached.set()
+            raise Injected(point)
+
+    monkeypatch.setattr(live_text, "reach", broken)
+    led = Led()
+    async with calling(pipe, led) as caller, caller.stream(a_request()) as chunks:
+        led.say("one ")
+        await reached.wait()
+        led.say("two")
+        led.end("one two")
+        assert text_of(await chunks.rest()) == "one two"
 
 
 async def test_a_stream_stays_alive_while_the_turn_waits(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

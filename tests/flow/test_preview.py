@@ -266,7 +266,9 @@ async def test_a_draft_that_the_chat_never_got_costs_the_answer_nothing(pipe: Pi
         await fake.until(shows((FIRST + SECOND).strip()))
 
 
-@pytest.mark.parametrize("point", ["preview.before_open", "preview.after_open"])
+@pytest.mark.parametrize(
+    "point", ["preview.before_open", "preview.after_open", "preview.before_change", "preview.after_change"]
+)
 async def test_a_preview_that_breaks_ends_and_the_answer_comes_once(
     pipe: Pipeline, fake: FakeSlack, monkeypatch: pytest.MonkeyPatch, point: str, foreseen: Callable[[str], None]
 ) -> None:
@@ -282,8 +284,11 @@ async def test_a_preview_that_breaks_ends_and_the_answer_comes_once(
     async with writing(pipe, fake) as (hook, agent):
         await hook.bring(said("tell me a story"))
         agent.write(FIRST)
+        if point.endswith("_change"):
+            await fake.until(shows(FIRST.strip() + " …"))
+            agent.write(SECOND)
         await reached.wait()
-        agent.write(SECOND, None)
+        agent.write(*([] if point.endswith("_change") else [SECOND]), None)
         await fake.until(shows((FIRST + SECOND).strip()))
         await hook.bring(said("another"))
         agent.write("yes", None)

@@ -14,11 +14,11 @@ from shared.messages import Terms
 from shared.operating.messages import drop_message
 from shared.pipeline import open_pipeline
 from shared.settings import BudgetSettings, Settings
-from tests.flow.test_asking import BOTH, TEA, careful, last_told, questions, say
+from tests.flow.test_asking import BOTH, TEA, careful, dying_at, last_told, questions, say
 from tests.flow.test_steps import by_rows, kill_inside, killed, left_in_sql, next_worker
 from tests.store.books import ask, write
 from tests.support import counted
-from tests.support.counted import World
+from tests.support.counted import Killed, World
 from tests.support.openai import open_provider
 from tests.support.pipe import Rig, an_inbound, control_key, key_of
 from workers.agents.resolve import resolve
@@ -137,6 +137,23 @@ async def test_ag7_a_question_whose_mail_never_gets_a_turn_is_ended_without_one(
     await write(rig.pipe.store, "UPDATE runs SET created_at = :at", at=now_ms() - 2 * AGE_MS)
     await LeftoverRuns(rig.pipe).look()
     assert await left_in_sql(rig) == 0
+
+
+@pytest.mark.parametrize("point", ["ask.before_expiry", "ask.after_expiry"])
+async def test_ag7_a_housekeeper_that_dies_where_it_ends_a_question_is_followed_by_one_that_ends_it_once(
+    rig: Rig, world: World, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        rig.agent = careful(provider, approval_seconds=3600)
+        await say(rig, "tea please")
+        monkeypatch.setattr(upkeep, "reach", dying_at(point))
+        with pytest.raises(Killed):
+            await overdue(rig)
+        assert len(await waiting(rig)) == (point == "ask.after_expiry")
+        await overdue(rig)
+        assert len(await waiting(rig)) == 1
+        await rig.run_turns()
+    assert await questions(rig) == ["expired"] and await last_told(rig) == "enjoy" and world.charged == []
 
 
 @pytest.mark.parametrize("word", ["/approve", "yes"])

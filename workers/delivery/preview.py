@@ -103,7 +103,10 @@ class DraftMessage:
             if not draft.receipt:
                 return timedelta(0)
             self._receipt = draft.receipt
-        return await self._budgeted.change(lambda: self._sender.rewrite(self._part(text)))
+        reach("preview.before_change")
+        wait = await self._budgeted.change(lambda: self._sender.rewrite(self._part(text)))
+        reach("preview.after_change")
+        return wait
 
     async def _open(self, text: str) -> timedelta | None:
         reach("preview.before_open")

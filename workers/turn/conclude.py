@@ -16,6 +16,7 @@ from shared.agent.turn import Result
 from shared.clock import now_ms
 from shared.context import marks
 from shared.errors import AlreadyDone, Superseded, Unavailable
+from shared.failpoints import reach
 from shared.lane import Lease
 from shared.messages import Entry, Kind, Reply, State
 from shared.session_key import SessionKey
@@ -97,6 +98,7 @@ def _parked(prepared: Prepared, result: Result) -> Conclusion:
     answer = _in_place_of_a_draft(prepared, (*result.replies, Reply(question)))
     replies = (*map(Reply, prepared.opening_notices), *answer)
     change = without_reset_facts(attempt.session, change)
+    reach("ask.before_park")  # behind the commit it is one as any other: commit.after
     return Conclusion(attempt, _commit_of(attempt, prepared.proof, ANSWERED, entries, replies, change), "answered")
 
 

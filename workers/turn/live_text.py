@@ -1,7 +1,7 @@
 """Shows an answer while it is being written to somebody who waits for it: see shared/live_text.py.
 
 Only a message that says so is shown; any other costs nothing. One record is on its way at a time, and what is said meanwhile
-travels in the next one. A Redis that is away costs the live text, never the turn.
+travels in the next one. A Redis that is away, as any other error here, costs the live text, never the turn.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Any
 from shared import keys
 from shared.agent.events import Delta, Event, Row, Thought
 from shared.agent.turn import Result
+from shared.background import survived
 from shared.context.marks import USAGE
 from shared.errors import Unavailable
+from shared.failpoints import reach
 from shared.live_text import LiveRecord, SaidText, SaidThought, TokensUsed, encode_live
 from shared.redis_servers import RedisServer
 from workers.turn.attempt import Attempt
@@ -77,8 +79,15 @@ class LiveText:
             self._sending = None
 
     async def _publish(self, record: LiveRecord) -> None:
-        with contextlib.suppress(Unavailable, TypeError):  # TypeError: half a surrogate pair, which the commit repairs
-            await self._server.asked(self._server.client.publish(self._channel, encode_live(record)))
+        try:
+            reach("stream.before_write")
+            with contextlib.suppress(
+                Unavailable, TypeError
+            ):  # TypeError: half a surrogate pair, which the commit repairs
+                await self._server.asked(self._server.client.publish(self._channel, encode_live(record)))
+            reach("stream.after_write")
+        except Exception as error:
+            survived("stream", "live text not shown", error, channel=self._channel)
 
 
 def _joined(said: list[SaidText | SaidThought]) -> list[SaidText | SaidThought]:

@@ -17,6 +17,7 @@ from shared.context import marks
 from shared.context.memory import SHOWN, owner
 from shared.context.shared_thread import NamedSender, is_shared
 from shared.errors import AlreadyDone, Stopped, Superseded, Unavailable
+from shared.failpoints import reach
 from shared.messages import Inbound, Kind, Reply, State, Terms
 from shared.session_key import SessionKey
 from shared.stages import stage
@@ -92,8 +93,10 @@ async def take_run_up(attempt: Attempt) -> Attempt:
     if attempt.has_run and (held := await runs.holder(hold.run)) is not None:
         holder, counted = held
         # In this order: whoever takes the key from us after we looked finds the run as we saw it, or as we left it.
+        reach("step.before_take_up")
         if not await lease.is_ours() or not await runs.take_up(hold, holder):
             raise Superseded(attempt.key)
+        reach("step.after_take_up")
         earlier = await runs.steps(hold.run)
     busy = BusyWatch((attempt.mail, *attempt.album), session, lease, attempt.parts)
     return changed(attempt, steps=RunLog(hold, runs, lease, earlier, counted), busy=busy)

@@ -14,6 +14,7 @@ from shared.background import survived
 from shared.clock import now_ms
 from shared.door import accept
 from shared.errors import Malformed, Unavailable
+from shared.failpoints import reach
 from shared.messages import State
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
@@ -59,7 +60,9 @@ class OverdueQuestions:
                 break
             known = await store.journal.find(mail.id)
             if known is None:
+                reach("ask.before_expiry")
                 await accept(self._pipe, mail, key)
+                reach("ask.after_expiry")
                 return
             if known["state"] == State.PENDING:
                 return
