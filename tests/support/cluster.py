@@ -75,7 +75,7 @@ class Cluster:
         self.lives: list[Process] = []
         self.restart_seconds = 0.1  # how long a supervisor takes to notice
         self.on_stopped: Callable[[Process], object] = self.resume  # a failpoint made it stand still
-        self._environment = environment
+        self.environment = environment
         self._changed: dict[str, str] = {}  # settings of processes that start from now on
         self._tags: dict[int, asyncio.Future[int]] = {}
         self._by_pid: dict[int, Process] = {}
@@ -213,7 +213,7 @@ class Cluster:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno())]
         log = (self.directory / "logs" / "fork_server.log").open("ab")
-        options: dict[str, Any] = {"cwd": self.directory, "env": self._environment, "pass_fds": [theirs.fileno()]}
+        options: dict[str, Any] = {"cwd": self.directory, "env": self.environment, "pass_fds": [theirs.fileno()]}
         self._fork_server: subprocess.Popen[bytes] = child.start(
             command, dies_by=signal.SIGKILL, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **options
         )
