@@ -23,8 +23,9 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
-from keyturn import Ask, Call, Delta, Done, Event, Reply, Took, Turn
+from keyturn import Ask, Call, Delta, Done, Entry, Event, Reply, Took, Turn
 from shared.agent.steps import Effect
+from shared.context.marks import TOOL_CALLS
 from tests.agents.shop import note
 
 LOOK_SECONDS = 0.02
@@ -68,8 +69,11 @@ def _begun(path: str) -> Event:
 
 
 async def _order(turn: Turn) -> list[str]:
-    """How each of the calls came by its outcome. They have no response of a model: after a crash all are asked for again."""
+    """How each of the calls came by its outcome. After a crash all of them are asked for again."""
     how = []
+    if not turn.rows:
+        calls = [{"id": effect.value, "name": effect.value, "arguments": "{}"} for effect in Effect]
+        await turn.steps.response(Entry("assistant", "", data={TOOL_CALLS: calls}))
     for effect in Effect:
 
         async def do(key: str, effect: Effect = effect) -> str:

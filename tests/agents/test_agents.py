@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.agents.busy import show_busy
+from tests.agents.faults import show_faults
 from tests.agents.mcp import show_mcp
 from tests.agents.questions import show_questions
 from tests.agents.schedule import show_schedule
@@ -43,4 +44,11 @@ async def test_ag41_ag42_ag45_turns_share_one_mcp_server_that_comes_back_and_end
     database_url: str, tmp_path: Path
 ) -> None:
     _, verdict = await show_mcp(tmp_path / "mcp", database_url, 10)
+    assert verdict.broken == []
+
+
+async def test_kills_pauses_and_errors_at_every_failpoint_of_agents_lose_double_and_repeat_nothing(
+    database_url: str, tmp_path: Path
+) -> None:
+    _, verdict = await show_faults(tmp_path / "faults", database_url, 4)
     assert verdict.broken == []
