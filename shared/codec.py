@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields as fields_of
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -49,6 +50,11 @@ def encode_text(value: Any) -> str:
     return encode_json(value).decode()
 
 
+def source_fields(source: Source) -> dict[str, Any]:
+    """The fields of a source that say something. A reader, also an older one, fills in the others as Source has them."""
+    return {name: found for name, default in _SOURCE_DEFAULTS if (found := getattr(source, name)) != default}
+
+
 def decode_source(fields: Any) -> Source:
     """The source in a decoded record; Malformed where a field is missing or of the wrong kind."""
     try:
@@ -82,6 +88,7 @@ def decode_media(items: Any) -> tuple[Media, ...]:
     return media
 
 
+_SOURCE_DEFAULTS = tuple((field.name, field.default) for field in fields_of(Source))
 _SOURCE = FieldTypes(
     of_type(TEXT, "platform", "chat", "chat_type", "account")
     + of_type(MAYBE_TEXT, "user", "user_alt", "thread", "scope", "chat_name", "user_name", "topic")

@@ -11,9 +11,10 @@
 
 The journal and dead letters hold inbounds in the same form.
 
-Processes of two versions share these records during a rolling update. Three rules make that safe:
+Processes of two versions share these records during a rolling update. Four rules make that safe:
 
 - A field that a reader does not know is ignored. So a field may be added without a new version, if old readers may miss it.
+- A field that is missing has its default. So records leave out what is at its default: 536 bytes became 389 for 80 characters.
 - `v` is the version of the kind. It is raised when old readers would misunderstand the record. Every reader reads all
   versions up to its own.
 - A newer version or a newer kind is TooNew: the key is left to newer workers. Anything else that is no record is Malformed.
@@ -21,23 +22,28 @@ Processes of two versions share these records during a rolling update. Three rul
 
 from __future__ import annotations
 
+from dataclasses import MISSING, replace
 from dataclasses import fields as fields_of
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import orjson
 
-from shared.codec import ROW, check_version, decode_media, decode_source, encode_json, from_fields
+from shared.codec import ROW, check_version, decode_media, decode_source, encode_json, from_fields, source_fields
 from shared.errors import Malformed, TooNew
 from shared.field_types import MAYBE_TEXT, TEXT, FieldTypes, of_type
 from shared.messages import Entry, Inbound, Kind, OwnInbound, TaskInbound, Terms
 from shared.value import value
 
 INBOUND_VERSION, TAKE_NOTES_VERSION, ASKED_VERSION, OWN_VERSION, EXPIRY_VERSION, TASK_VERSION = 1, 1, 1, 1, 1, 1
-_ASKED = tuple(field.name for field in fields_of(Inbound) if field.name != "trace")  # a trace only where there is one
-_PLAIN = tuple(name for name in _ASKED if name != "terms")
-_OWN_PLAIN = tuple(field.name for field in fields_of(OwnInbound) if field.name not in ("terms", "trace"))
-_TASK_PLAIN = tuple(field.name for field in fields_of(TaskInbound) if field.name not in ("terms", "trace"))
+_ALWAYS = ("media", "purpose", "asked_by")  # in every record: readers from before ask for them
+
+
+def _defaults(kind: type[Inbound]) -> tuple[tuple[str, object], ...]:
+    """The fields of a kind, each with the value that is left out of its record."""
+    return tuple((field.name, MISSING if field.name in _ALWAYS else field.default) for field in fields_of(kind))
+
+
+_INBOUND_DEFAULTS, _OWN_DEFAULTS, _TASK_DEFAULTS = map(_defaults, (Inbound, OwnInbound, TaskInbound))
 
 
 @value
@@ -60,21 +66,21 @@ def encode_mail(content: Content) -> bytes:
     if isinstance(content, TakeNotes):
         return encode_json({"flush": content.session_id, "v": TAKE_NOTES_VERSION})
     if isinstance(content, TaskInbound):
-        return encode_json({"v": TASK_VERSION, "task": _fields(content, _TASK_PLAIN)})
+        return encode_json({"v": TASK_VERSION, "task": _fields(content, _TASK_DEFAULTS)})
     if isinstance(content, OwnInbound):  # under a name of its own: who does not know it must not answer it
-        fields = _fields(content, _OWN_PLAIN)
+        fields = _fields(content, _OWN_DEFAULTS)
         if content.kind is Kind.EXPIRY:
             return encode_json({"v": EXPIRY_VERSION, "expiry": fields})
         return encode_json({"v": OWN_VERSION, "own": fields})
     if content.terms is not None:
-        return encode_json({"v": ASKED_VERSION, "asked": _fields(content, _ASKED)})
-    return encode_json({"v": INBOUND_VERSION, "inbound": _fields(content, _PLAIN)})
+        return encode_json({"v": ASKED_VERSION, "asked": _fields(content, _INBOUND_DEFAULTS)})
+    return encode_json({"v": INBOUND_VERSION, "inbound": _fields(content, _INBOUND_DEFAULTS)})
 
 
-def _fields(content: Inbound, names: tuple[str, ...]) -> dict[str, Any]:
-    fields = {name: getattr(content, name) for name in names}
-    if content.trace is not None:
-        fields["trace"] = content.trace
+def _fields(content: Inbound, defaults: tuple[tuple[str, object], ...]) -> dict[str, Any]:
+    """What the content says: fields at their default are left out, and a reader fills them in."""
+    fields = {name: found for name, default in defaults if (found := getattr(content, name)) != default}
+    fields["source"] = source_fields(content.source)
     return fields
 
 

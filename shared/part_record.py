@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from shared.address import Address
-from shared.codec import check_version, decode_address, decode_media, decode_source, encode_text
+from shared.codec import check_version, decode_address, decode_media, decode_source, encode_text, source_fields
 from shared.errors import Malformed
 from shared.messages import Media, Source
 from shared.value import value
@@ -41,14 +41,15 @@ def encode_part(record: PartRecord) -> str:
     """The record of one part; Malformed for text that is not Unicode."""
     fields: dict[str, Any] = {
         "v": PART_VERSION,
-        "source": record.source,
+        "source": source_fields(record.source),
         "in_reply_to": record.in_reply_to,
         "part": record.part,
         "parts": record.parts,
         "text": record.text,
         "media": record.media,
-        "answers": record.answers,
     }
+    if record.answers is not None:
+        fields["answers"] = record.answers
     if record.to is not None:
         fields["to"] = record.to
     if record.edits is not None:

@@ -11,6 +11,7 @@ import pytest
 from shared.errors import Malformed
 from shared.mail import Content, TakeNotes, decode_inbound, decode_mail, encode_mail
 from shared.messages import Inbound, Source
+from shared.part_record import PartRecord, encode_part
 
 INBOUND = Inbound("in_1", "evt_1", Source("webhook", "c1", user="u1"), "hello", received_at=1)
 ROOT = Path(__file__).parents[2]
@@ -31,6 +32,21 @@ def test_every_kind_of_mail_comes_back_as_it_was(content: Content) -> None:
 )  # fmt: skip
 def test_records_of_the_first_form_are_still_read(record: bytes, content: Content) -> None:
     assert decode_mail(record) == content
+
+
+def test_a_record_says_only_what_is_not_at_its_default() -> None:
+    said = orjson.loads(encode_mail(INBOUND))["inbound"]
+    assert said == {
+        "id": "in_1",
+        "event_id": "evt_1",
+        "source": {"platform": "webhook", "chat": "c1", "user": "u1"},
+        "text": "hello",
+        "media": [],  # in every record: readers of the version before ask for it
+        "received_at": 1,
+    }
+    part = orjson.loads(encode_part(PartRecord(INBOUND.source, ("evt_1",), 1, 1, "hi")))
+    assert part.keys() == {"v", "source", "in_reply_to", "part", "parts", "text", "media"}
+    assert part["source"] == said["source"]
 
 
 def test_equal_notes_to_take_have_equal_records_so_that_a_mailbox_holds_them_once() -> None:
