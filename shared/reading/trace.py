@@ -100,10 +100,10 @@ async def trace(pipe: Pipeline, id: str) -> Trace | None:
     parts = await pipe.store.outbox.of_turn(row["turn_id"]) if row["turn_id"] else []
     return Trace(
         id=row["id"],
-        event_id=row["event_id"],
+        event_id=row["event_id"] or None,
         platform=row["platform"],
         state=row["state"],
-        session_key=row["session_key"],
+        session_key=row["session_key"] or None,
         seq=row["seq"],
         turn_id=row["turn_id"],
         attempts=row["attempts"],

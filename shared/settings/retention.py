@@ -14,7 +14,7 @@ class RetentionSettings(Block):
 
     journal_days: int = Field(default=30, ge=0, le=LONGEST_DAYS)
     """The words of messages that have ended, in the journal. The row stays without them, so that a message which a platform
-    sends again is still recognised."""
+    sends again is still recognised. Where TURN_DAYS is the same, the row no longer says in which conversation it was."""
     outbox_days: int = Field(default=30, ge=0, le=LONGEST_DAYS)
     """Parts of replies that were sent, or given up on. The transcript keeps what was said."""
     turn_days: int = Field(default=30, ge=0, le=LONGEST_DAYS)

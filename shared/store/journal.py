@@ -72,7 +72,8 @@ class Journal:
         known = await self.find(inbound.id)
         if known is None:
             raise MailboxFull(session_key)
-        return Accepted(known["seq"], known["session_key"], known["state"], fresh=False, payload=known["payload"])
+        key = known["session_key"] or session_key  # retention removes the key of a row that it empties
+        return Accepted(known["seq"], key, known["state"], fresh=False, payload=known["payload"])
 
     async def _number(self, inbound: Inbound, payload: bytes, session_key: str, mailbox_limit: int) -> int | None:
         """The number under which it was journaled just now; None when it was before, or too much is waiting."""

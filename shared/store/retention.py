@@ -24,7 +24,7 @@ _TURN_IDS = ("drop_", "turn_")  # how ids of turns begin; the time follows, in 1
 class RetentionSql(Protocol):
     """The statements of retention.sql, with the values that each needs."""
 
-    def expired_inbox(self, *, before: int, limit: int) -> Step: ...
+    def expired_inbox(self, *, before: int, turns_before: int, limit: int) -> Step: ...
     def empty_inbox(self, *, rows: str) -> Step: ...
     def outbox_page(self, *, after: int, limit: int) -> Step: ...
     def prune_outbox(self, *, after: int, last: int, before: int) -> Step: ...
@@ -59,9 +59,11 @@ class Retention:
         self._database = database
         self._part, self._place = 0, 0  # how far outbox and search index were gone through
 
-    async def journal(self, before: int, limit: int) -> int:
-        """Empty messages that ended before a time (ms). Their rows stay."""
-        [rows] = await self._database.read(sql.expired_inbox(before=before, limit=limit))
+    async def journal(self, before: int, limit: int, turns_before: int = 0) -> int:
+        """Empty messages that ended before a time (ms). Their rows stay; of those whose turns are from before `turns_before`
+        little more than the id."""
+        query = sql.expired_inbox(before=before, turns_before=turns_before, limit=limit)
+        [rows] = await self._database.read(query)
         if rows:
             await self._database.write(sql.empty_inbox(rows=encode_text(rows)))
         return len(rows)

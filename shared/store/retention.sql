@@ -3,8 +3,11 @@
 -- that only a look through others can tell are read first, beside the writers.
 
 -- name: expired_inbox
--- Ended messages whose words are too old. One whose dead letter is open keeps them: a replay reads them here.
-SELECT id FROM inbox
+-- Ended messages whose words are too old. One whose dead letter is open keeps them: a replay reads them here. `bare`: its
+-- turn is too old as well and no part of a reply is left, so nothing is found by the row any more.
+SELECT id, CASE WHEN finished_at < :turns_before
+                 AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = inbox.turn_id) THEN 1 ELSE 0 END AS bare
+FROM inbox
 WHERE state <> 'pending' AND payload <> '' AND finished_at < :before
   AND (state <> 'dead' OR NOT EXISTS (
         SELECT 1 FROM dead WHERE dead.session_key = inbox.session_key AND dead.ref = inbox.id
@@ -12,8 +15,23 @@ WHERE state <> 'pending' AND payload <> '' AND finished_at < :before
 ORDER BY finished_at LIMIT :limit
 
 -- name: empty_inbox
--- Remove the words of some messages. The rows stay, so that a redelivery is still known.
-UPDATE inbox SET payload = '' WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows)) AND state <> 'pending'
+-- Remove the words of some messages. The rows stay, so that a redelivery is still known; a bare one says no more than that, how
+-- and when the message ended. Callers of the API may ask for their messages for ever, and are known by the session key.
+-- [sqlite] The rows are written anew, at the end of the table. So the pages where they stood become free as a whole; emptied
+-- in their places, each would keep its part of a page for ever.
+REPLACE INTO inbox (id, event_id, platform, session_key, seq, payload, state, attempts, reason, turn_id, received_at, finished_at)
+SELECT inbox.id, CASE WHEN value ->> 'bare' THEN '' ELSE event_id END, platform,
+       CASE WHEN value ->> 'bare' AND platform <> 'api' THEN '' ELSE session_key END, seq, '', state, attempts, reason,
+       CASE WHEN value ->> 'bare' THEN NULL ELSE turn_id END, received_at, finished_at
+FROM {{each}}(:rows) CROSS JOIN inbox
+WHERE inbox.id = value ->> 'id' AND inbox.state <> 'pending' AND inbox.payload <> ''
+-- [postgres]
+UPDATE inbox
+SET payload = '', event_id = CASE WHEN value ->> 'bare' = '1' THEN '' ELSE event_id END,
+    session_key = CASE WHEN value ->> 'bare' = '1' AND platform <> 'api' THEN '' ELSE session_key END,
+    turn_id = CASE WHEN value ->> 'bare' = '1' THEN NULL ELSE turn_id END
+FROM jsonb_array_elements(:rows)
+WHERE inbox.id = value ->> 'id' AND state <> 'pending'
 
 -- name: outbox_page
 -- The next parts by number: the last of them, and the time of the newest.

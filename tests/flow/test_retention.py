@@ -11,6 +11,7 @@ from shared.clock import now_ms
 from shared.door import accept
 from shared.messages import State
 from shared.pipeline import Pipeline
+from shared.reading.trace import find_message
 from tests.store.books import ask, write
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.working import working
@@ -31,9 +32,13 @@ async def test_after_30_days_the_plumbing_is_forgotten_and_the_conversation_and_
     while await duty.look() < duty.every_seconds:
         pass
     left = {table: await ask(pipe.store, f"SELECT * FROM {table}") for table in ("inbox", "outbox", "turns")}
-    assert [row["payload"] for row in left["inbox"]] == [""] and left["outbox"] == left["turns"] == []
+    [row] = left["inbox"]
+    assert (row["payload"], row["event_id"], row["session_key"], row["turn_id"]) == ("", "", "", None)
+    assert left["outbox"] == left["turns"] == []
+    traced = await find_message(pipe, said.id)
+    assert (traced.state, traced.session_key, traced.event_id) == (State.ANSWERED, None, None)
     again = await accept(pipe, said)
-    assert not again.fresh and again.state == State.ANSWERED
+    assert not again.fresh and again.state == State.ANSWERED and again.session_key == key
     assert await rig.transcript(key) == ["hello", "echo: hello"]
     async with working(pipe):  # and the conversation goes on
         await rig.accept("more", platform="local")
@@ -46,7 +51,7 @@ async def test_a_kind_that_cannot_be_removed_keeps_no_other_kind(
 ) -> None:
     foreseen("housekeeper")
 
-    async def fails(before: int, limit: int) -> int:
+    async def fails(*_: int) -> int:
         raise ValueError("a record that nobody foresaw")
 
     monkeypatch.setattr(pipe.store.retention, "journal", fails)

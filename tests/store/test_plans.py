@@ -70,7 +70,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "sessions_before": {"before": 10**9, "limit": 50},
     "sessions_of_person": {"owner": "webhook:u=7", "limit": 50},
     "audit_list": {"before": 10**9, "limit": 50},
-    "expired_inbox": {"before": 10**9, "limit": 50},
+    "expired_inbox": {"before": 10**9, "turns_before": 10**9, "limit": 50},
     "outbox_page": {"after": 0, "limit": 50},
     "expired_turns": {"first": "turn_", "beyond": "turn_7", "before": 10**9, "limit": 50},
     "superseded_rows": {"before": 10**9, "limit": 50},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from shared.clock import now_ms
 from shared.messages import State
 from shared.settings import RetentionSettings
-from shared.store import Store, retention
+from shared.store import Store, open_store, retention
 from shared.store.change import Ending
 from tests.store.books import ask, commit, load, mail, write
 from tests.store.test_deletion import everything, found, found_in, noted
@@ -44,6 +45,50 @@ async def test_an_emptied_journal_still_knows_a_redelivery_and_what_waits_or_is_
     assert not known.fresh and known.state == State.ANSWERED
     await write(store, "UPDATE dead SET state = 'dropped'")
     assert await all_of(store.retention.journal) == 1
+
+
+async def test_an_emptied_row_names_its_conversation_only_while_something_is_found_by_it(store: Store) -> None:
+    kept, parted, of_api = await mail(store, chat="c1"), await mail(store, chat="c2"), await mail(store, chat="c3")
+    for letter in (kept, parted, of_api):
+        key = key_of(letter.inbound.source.chat)
+        await commit(store, await load(store, key), letter, replies=("hi",) if letter is parted else ())
+    await write(store, "UPDATE inbox SET platform = 'api' WHERE id = :id", id=of_api.inbound.id)
+    assert await all_of(lambda before, limit: store.retention.journal(before, limit, turns_before=LATER)) == 3
+    rows = {row["id"]: row for row in await ask(store, "SELECT * FROM inbox")}
+    assert {row["payload"] for row in rows.values()} == {""}
+    assert {row["state"] for row in rows.values()} == {State.ANSWERED} and all(
+        row["finished_at"] for row in rows.values()
+    )
+    assert rows[kept.inbound.id]["session_key"] == rows[kept.inbound.id]["event_id"] == ""
+    assert rows[parted.inbound.id]["session_key"] == key_of("c2") and rows[parted.inbound.id]["turn_id"]
+    assert rows[of_api.inbound.id]["session_key"] == key_of("c3") and not rows[of_api.inbound.id]["turn_id"]
+    for letter in (kept, parted, of_api):
+        known = await store.journal.accept(letter.inbound, b"{}", key_of(letter.inbound.source.chat), 10)
+        assert not known.fresh and known.session_key == key_of(letter.inbound.source.chat)
+
+
+async def test_a_row_names_its_turn_as_long_as_turns_are_kept(store: Store) -> None:
+    letter = await mail(store)
+    await commit(store, await load(store), letter, replies=())
+    assert await all_of(store.retention.journal) == 1
+    [row] = await ask(store, "SELECT * FROM inbox")
+    assert row["payload"] == "" and row["turn_id"] and row["session_key"] == key_of()
+
+
+async def test_pages_of_emptied_messages_are_free_for_others_in_sqlite(tmp_path: Path) -> None:
+    store = await open_store(f"sqlite:///{tmp_path}/keyturn.db", 10)
+    try:
+        await store.database.migrate()
+        for n in range(30):
+            key = key_of(f"c{n}")
+            await commit(store, await load(store, key), await mail(store, "x" * 1500, chat=f"c{n}"), replies=())
+        [before], [free_before] = await ask(store, "PRAGMA page_count"), await ask(store, "PRAGMA freelist_count")
+        assert await all_of(store.retention.journal, limit=10) == 30
+        [after], [free] = await ask(store, "PRAGMA page_count"), await ask(store, "PRAGMA freelist_count")
+        used = (after["page_count"] - free["freelist_count"], before["page_count"] - free_before["freelist_count"])
+        assert used[0] <= used[1] - 10  # of 15 with two messages each
+    finally:
+        await store.database.close()
 
 
 async def test_ended_parts_go_and_those_stay_that_wait_or_can_be_replayed(store: Store) -> None:

@@ -78,8 +78,8 @@ def kinds(pipe: Pipeline) -> list[RetentionKind]:
     """Every kind of record that has a time."""
     days, store = pipe.settings.retention, pipe.store.retention
     return [
-        RetentionKind("journal", days.journal_days, store.journal),
-        RetentionKind("outbox", days.outbox_days, store.outbox),
+        RetentionKind("outbox", days.outbox_days, store.outbox),  # first: a journal row shrinks when its parts are gone
+        RetentionKind("journal", days.journal_days, partial(_journal, store, days.turn_days - days.journal_days)),
         RetentionKind("turns", days.turn_days, store.turns),
         RetentionKind("dead", days.dead_days, store.closed_letters),
         RetentionKind("open dead", days.open_dead_days, store.open_letters),
@@ -90,6 +90,12 @@ def kinds(pipe: Pipeline) -> list[RetentionKind]:
         RetentionKind("audit", days.audit_days, store.audit),
         RetentionKind("blobs", days.blob_days, store.blobs),
     ]
+
+
+async def _journal(store: Retention, days_between: int, before: int, limit: int) -> int:
+    """Turns may be kept longer than words, or for ever (then `days_between` is negative): their messages still name them."""
+    turns_before = before - days_between * DAY_MS if days_between >= 0 else 0
+    return await store.journal(before, limit, turns_before)
 
 
 async def _usage(store: Retention, before: int, limit: int) -> int:
