@@ -29,6 +29,7 @@ def arguments(args: Sequence[str] | None) -> argparse.Namespace:
         "--only", action="append", choices=list(CASES), metavar="CASE", help=f"one of: {', '.join(CASES)}"
     )
     parser.add_argument("--rounds", type=int, default=None, help="how often each contestant runs")
+    parser.add_argument("--messages", type=int, default=None, help="how many are kept in the cases space and retention")
     parser.add_argument("--no-peers", action="store_true", help="Keyturn alone")
     parser.add_argument("--no-postgres", action="store_true", help="without PostgreSQL")
     parser.add_argument("--json", type=Path, default=None, help="where to write every figure")
@@ -43,6 +44,8 @@ def main(args: Sequence[str] | None = None) -> int:
     sizes = TINY if given.tiny else QUICK if given.quick else FULL
     if given.rounds is not None:
         sizes = replace(sizes, rounds=max(given.rounds, 1))
+    if given.messages is not None:
+        sizes = replace(sizes, talked=max(given.messages, 1))
     console, progress = Console(width=max(Console().width, 120)), Console(stderr=True)
     begun = datetime.now(UTC)
 

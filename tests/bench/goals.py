@@ -207,6 +207,33 @@ GOALS = (
     Goal(7, "scale: 2 processes ÷ 1, PostgreSQL, CPU accounted", 1.7, _scaled("journal PostgreSQL", 2)),
     Goal(7, "scale: 2 processes ÷ 1, redis, CPU accounted", 1.7, _scaled("redis", 2)),
     Goal(7, "sharing: 2 workers, the lesser one's part", 1 / 3, _least("sharing", "least_share"), unit=""),
+    *(
+        Goal(
+            8,
+            f"space, {name}: MB per 1,000 messages after retention",
+            1.5,
+            _figure("space", name, "after_mb"),
+            True,
+            "MB",
+        )
+        for name in ("SQLite", "PostgreSQL")
+    ),
+    *(
+        Goal(8, f"retention, {name}: database ÷ transcripts", 1.1, _figure("retention", name, "transcripts"), True)
+        for name in ("SQLite", "PostgreSQL")
+    ),
+    *(
+        Goal(8, f"retention, {name}: the longest write", 50, _figure("retention", name, "longest_write_ms"), True, "ms")
+        for name in ("SQLite", "PostgreSQL")
+    ),
+    Goal(
+        8,
+        "retention: messages answered twice",
+        0,
+        _worst("retention", ["SQLite", "PostgreSQL"], "answered_twice"),
+        True,
+        "",
+    ),
     Goal(7, "backlog: a fresh key's wait, p95", 1, _figure("backlog", "Keyturn journal SQLite", "p95_s"), True, "s"),
     *(
         Goal(
@@ -268,6 +295,8 @@ GOALS = (
 )
 # Shown beside the goals, judged by nobody.
 BESIDE: dict[str, Callable[[Board], float | None]] = {
+    "space, SQLite: MB per 1,000 messages before retention": _figure("space", "SQLite", "before_mb"),
+    "space, PostgreSQL: MB per 1,000 messages before retention": _figure("space", "PostgreSQL", "before_mb"),
     "ordered: redis, answering ÷ the fastest of those without order": _ratio("ordered", ANSWERING, _UNORDERED),
     "ordered: redis ÷ RQ with the recipe, SimpleWorker": _ratio("ordered", OURS, [roster.RQ_SIMPLE.name]),
     "ordered: redis ÷ arq with the recipe, tuned": _ratio("ordered", OURS, [roster.ARQ_TUNED.name]),

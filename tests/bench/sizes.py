@@ -31,6 +31,7 @@ class Sizes:
     looks: int
     live_seconds: float  # that a live page is open
     searched: int  # messages that are searched
+    talked: int  # messages whose space is measured
     turns: int  # measured per history length and per number of sessions
     traced: tuple[int, int]  # how often without and with traces, and messages each time
     processes: tuple[int, ...]
@@ -63,6 +64,7 @@ FULL = Sizes(
     looks=10,
     live_seconds=20,
     searched=1_000_000,
+    talked=20_000,
     turns=1000,
     traced=(15, 1000),
     processes=(1, 2, 4),
@@ -94,6 +96,7 @@ QUICK = Sizes(
     looks=3,
     live_seconds=3,
     searched=20_000,
+    talked=2000,
     turns=100,
     traced=(5, 500),
     processes=(1, 2),
@@ -125,6 +128,7 @@ TINY = Sizes(
     looks=1,
     live_seconds=0.2,
     searched=500,
+    talked=30,
     turns=10,
     traced=(1, 20),
     processes=(1,),

@@ -59,6 +59,18 @@ HEADINGS = {
     "statements": "SQL statements/msg",
     "commits": "SQL commits/msg",
     "sql_reads": "SQL reads/msg",
+    "before_mb": "MB per 1,000 before",
+    "disk_before_mb": "on disk before",
+    "after_mb": "after retention",
+    "transcripts_mb": "of it transcripts and search",
+    "disk_mb": "on disk after",
+    "prune_seconds": "pruning s",
+    "longest_write_ms": "longest write ms",
+    "alone_p99_ms": "alone p99 ms",
+    "alone_max_ms": "alone max ms",
+    "answered_twice": "answered twice",
+    "transcripts": "÷ transcripts",
+    "disk": "disk ÷ transcripts",
 }
 
 

@@ -38,6 +38,8 @@ def test_the_smallest_form_measures_every_contestant_of_ours(tmp_path: Path, cap
         "plain answer",
         "replies",
         "sharing",
+        "space",
+        "retention",
     )
     chosen = [word for case in cases for word in ("--only", case)]
     written = ["--json", str(tmp_path / "bench.json"), "--chart", str(tmp_path / "bench.svg")]
