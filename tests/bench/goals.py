@@ -209,7 +209,7 @@ GOALS = (
     Goal(7, "sharing: 2 workers, the lesser one's part", 1 / 3, _least("sharing", "least_share"), unit=""),
     *(
         Goal(
-            8,
+            12,
             f"space, {name}: MB per 1,000 messages after retention",
             1.5,
             _figure("space", name, "after_mb"),
@@ -219,15 +219,17 @@ GOALS = (
         for name in ("SQLite", "PostgreSQL")
     ),
     *(
-        Goal(8, f"retention, {name}: database ÷ transcripts", 1.1, _figure("retention", name, "transcripts"), True)
+        Goal(12, f"retention, {name}: database ÷ transcripts", 1.1, _figure("retention", name, "transcripts"), True)
         for name in ("SQLite", "PostgreSQL")
     ),
     *(
-        Goal(8, f"retention, {name}: the longest write", 50, _figure("retention", name, "longest_write_ms"), True, "ms")
+        Goal(
+            12, f"retention, {name}: the longest write", 50, _figure("retention", name, "longest_write_ms"), True, "ms"
+        )
         for name in ("SQLite", "PostgreSQL")
     ),
     Goal(
-        8,
+        12,
         "retention: messages answered twice",
         0,
         _worst("retention", ["SQLite", "PostgreSQL"], "answered_twice"),
