@@ -23,14 +23,14 @@ MOST_LOCAL = 1000  # values that a process keeps while Redis is away
 
 
 @value
-class Found:
+class HeldValue:
     """What is kept under a name: in Redis (None: it does not answer), and by this process. Empty: nothing."""
 
     shared: bytes | None
     local: bytes
 
 
-class Hold:
+class ShortHold:
     """The values of one process and those that it shares with others. Never raises Unavailable."""
 
     def __init__(self, servers: Servers) -> None:
@@ -38,7 +38,7 @@ class Hold:
         self._away_until = 0.0
         self._local: dict[str, tuple[bytes, float]] = {}  # name -> value, until when
 
-    async def find(self, name: str) -> Found:
+    async def find(self, name: str) -> HeldValue:
         self._forget_expired()
         local, _ = self._local.get(name, (b"", 0.0))
         shared: bytes | None = None
@@ -48,9 +48,9 @@ class Hold:
                 shared = await server.asked(server.client.get(name)) or b""
             except (Unavailable, redis.ResponseError) as error:
                 self._not_there(error)
-        return Found(shared, local)
+        return HeldValue(shared, local)
 
-    async def replace(self, name: str, found: Found, value: bytes, ttl: timedelta) -> bool:
+    async def replace(self, name: str, found: HeldValue, value: bytes, ttl: timedelta) -> bool:
         """Keep a value instead of the one that was found; an empty one is none. False: another process was faster, and
         nothing was changed."""
         if found.shared is not None:

@@ -19,7 +19,7 @@ from datetime import timedelta
 
 import orjson
 
-from producers.hold import Found, Hold
+from producers.hold import HeldValue, ShortHold
 from shared import keys, log
 from shared.busy import same_speaker
 from shared.errors import Malformed
@@ -37,7 +37,7 @@ TRIES = 2 * AT_MOST  # of a change, while other processes make theirs
 
 
 @value
-class Piece:
+class MessagePiece:
     """One message of several that may have been sent as one."""
 
     id: str
@@ -47,14 +47,14 @@ class Piece:
     payload: str | None = None  # the message, while it is held; None: the journal has it, or the platform brings it
 
 
-Chain = tuple[Piece, ...]
+Chain = tuple[MessagePiece, ...]
 
 
 class Pieces:
     """The pieces that came to one platform's account. Never raises Unavailable by itself."""
 
     def __init__(self, servers: Servers) -> None:
-        self._hold = Hold(servers)
+        self._hold = ShortHold(servers)
 
     async def admit(
         self, inbound: Inbound, *, addressed: bool, may_talk: Callable[[], Awaitable[bool]]
@@ -64,7 +64,7 @@ class Pieces:
         alone = (inbound,) if addressed else ()
         if not _can_be_piece(inbound):
             return alone
-        name, new = _name(inbound), Piece(inbound.id, said_at(inbound), may_go_on(inbound), addressed)
+        name, new = _name(inbound), MessagePiece(inbound.id, said_at(inbound), may_go_on(inbound), addressed)
         for _ in range(TRIES):
             found = await self._hold.find(name)
             chain = chain_with(_known(found), new, of_album=inbound.album is not None)
@@ -93,7 +93,7 @@ class Pieces:
                 return
 
 
-def chain_with(known: Chain, new: Piece, *, of_album: bool) -> Chain | None:
+def chain_with(known: Chain, new: MessagePiece, *, of_album: bool) -> Chain | None:
     """The pieces that `new` belongs to, with it. None: it is by itself. A known piece that came again changes nothing."""
     if any(piece.id == new.id for piece in known):
         return known
@@ -149,7 +149,7 @@ def _without_words(chain: Chain, ids: Collection[str]) -> Chain:
     return tuple(replace(piece, payload=None) if piece.id in ids else piece for piece in chain)
 
 
-def _known(found: Found) -> Chain:
+def _known(found: HeldValue) -> Chain:
     """What Redis knows, and then what this process kept while Redis was away."""
     shared = _decoded(found.shared or b"")
     ids = {piece.id for piece in shared}
@@ -171,8 +171,10 @@ def _decoded(kept: bytes) -> Chain:
         return ()
 
 
-def _checked(id: str, said: int, goes_on: bool, addressed: bool, payload: str | None = None, *_: object) -> Piece:
+def _checked(
+    id: str, said: int, goes_on: bool, addressed: bool, payload: str | None = None, *_: object
+) -> MessagePiece:
     """What later versions add is ignored."""
     if not (isinstance(id, str) and isinstance(said, int) and isinstance(payload, str | None)):
         raise TypeError(id)
-    return Piece(id, said, bool(goes_on), bool(addressed), payload)
+    return MessagePiece(id, said, bool(goes_on), bool(addressed), payload)

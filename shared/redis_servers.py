@@ -153,6 +153,8 @@ class RedisServer:
         await connection.send_command("EVAL", _RIGHTS.source, 1, names[0], *script.commands)
         refused = await self._answer(connection)
         if isinstance(refused, redis.exceptions.ResponseError):
+            if code_of(refused) != "NOPERM":  # the server is busy, loading or the wrong one
+                raise refused
             refused = [str(refused)]
         if not refused:
             self._allowed.add(script.sha)

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from producers.hold import MOST_LOCAL, Found, Hold
+from producers.hold import MOST_LOCAL, HeldValue, ShortHold
 from producers.pieces import Pieces
 from shared.messages import Inbound, Source
 from shared.redis_servers import Servers
@@ -32,27 +32,27 @@ async def away() -> AsyncIterator[Servers]:
 
 
 async def test_of_two_that_found_the_same_one_changes_it_and_the_other_is_told(servers: Servers) -> None:
-    one, other = Hold(servers), Hold(servers)
+    one, other = ShortHold(servers), ShortHold(servers)
     found = await one.find("kt:pieces:x")
-    assert found == await other.find("kt:pieces:x") == Found(b"", b"")
+    assert found == await other.find("kt:pieces:x") == HeldValue(b"", b"")
     assert await one.replace("kt:pieces:x", found, b"first", MINUTE)
     assert not await other.replace("kt:pieces:x", found, b"second", MINUTE)
     again = await other.find("kt:pieces:x")
-    assert again == Found(b"first", b"")
+    assert again == HeldValue(b"first", b"")
     assert 0 < await servers.all[0].client.pttl("kt:pieces:x") <= 60_000
     assert await other.replace("kt:pieces:x", again, b"", MINUTE)
     assert not await servers.all[0].client.exists("kt:pieces:x")
 
 
 async def test_while_redis_is_away_a_process_keeps_so_many_values_and_each_for_its_time(away: Servers) -> None:
-    hold = Hold(away)
+    hold = ShortHold(away)
     for n in range(MOST_LOCAL + 1):
         found = await hold.find(f"kt:pieces:{n}")
         assert await hold.replace(f"kt:pieces:{n}", found, b"kept", MINUTE)
-    assert await hold.find("kt:pieces:0") == Found(None, b"")
-    assert await hold.find("kt:pieces:1") == Found(None, b"kept")
-    await hold.replace("kt:pieces:1", Found(None, b"kept"), b"brief", timedelta(0))
-    assert await hold.find("kt:pieces:1") == Found(None, b"")
+    assert await hold.find("kt:pieces:0") == HeldValue(None, b"")
+    assert await hold.find("kt:pieces:1") == HeldValue(None, b"kept")
+    await hold.replace("kt:pieces:1", HeldValue(None, b"kept"), b"brief", timedelta(0))
+    assert await hold.find("kt:pieces:1") == HeldValue(None, b"")
 
 
 def a_photo(n: int) -> Inbound:

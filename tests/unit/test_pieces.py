@@ -6,15 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from producers.pieces import Piece, chain_with
+from producers.pieces import MessagePiece, chain_with
 from shared.messages import Inbound, Source
 from shared.pieces import APART_MS, AT_MOST, belong_together
 
-CUT, END = Piece("1", 1000, goes_on=True, addressed=False), Piece("2", 1000, goes_on=False, addressed=False)
+CUT, END = (
+    MessagePiece("1", 1000, goes_on=True, addressed=False),
+    MessagePiece("2", 1000, goes_on=False, addressed=False),
+)
 GROUP = Source("telegram", "-1", "group", user="11", thread="5")
 
 
-def ids(chain: tuple[Piece, ...] | None) -> list[str] | None:
+def ids(chain: tuple[MessagePiece, ...] | None) -> list[str] | None:
     return None if chain is None else [piece.id for piece in chain]
 
 
