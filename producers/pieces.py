@@ -64,10 +64,11 @@ class Pieces:
         alone = (inbound,) if addressed else ()
         if not _can_be_piece(inbound):
             return alone
-        name, new = _name(inbound), MessagePiece(inbound.id, said_at(inbound), may_go_on(inbound), addressed)
+        name, of_album = _name(inbound), inbound.album is not None
+        new = MessagePiece(inbound.id, said_at(inbound), may_go_on(inbound), addressed)
         for _ in range(TRIES):
             found = await self._hold.find(name)
-            chain = chain_with(_known(found), new, of_album=inbound.album is not None)
+            chain = chain_with(_known(found), new, of_album=of_album, may_follow=of_album or may_be_rest(inbound))
             if chain is None:
                 return alone
             if not addressed and not await may_talk():
@@ -77,7 +78,7 @@ class Pieces:
             reach("pieces.before_keep")
             if await self._hold.replace(name, found, _encoded(chain), _ttl(chain)):
                 reach("pieces.after_keep")
-                return (*_held(chain, inbound), inbound) if _is_addressed(chain) else ()
+                return (*_held(chain, inbound), inbound) if _is_addressed(chain) else alone
         log.get().warning("a piece is taken by itself: too many came at once", platform=inbound.source.platform)
         return alone
 
@@ -93,11 +94,13 @@ class Pieces:
                 return
 
 
-def chain_with(known: Chain, new: MessagePiece, *, of_album: bool) -> Chain | None:
-    """The pieces that `new` belongs to, with it. None: it is by itself. A known piece that came again changes nothing."""
+def chain_with(known: Chain, new: MessagePiece, *, of_album: bool, may_follow: bool = True) -> Chain | None:
+    """The pieces that `new` belongs to, with it. None: it is by itself. A known piece that came again changes nothing.
+    `may_follow` is false for what begins something of its own, such as a command."""
     if any(piece.id == new.id for piece in known):
         return known
-    if known and known[-1].goes_on and (of_album or are_near(known[-1].said_at, new.said_at)):
+    goes_on = bool(known) and known[-1].goes_on and may_follow
+    if goes_on and (of_album or are_near(known[-1].said_at, new.said_at)):
         has_room = len(known) < AT_MOST or (new.addressed and not _is_addressed(known))
         return (*known, new) if has_room else known
     return (new,) if new.goes_on else None
@@ -105,7 +108,7 @@ def chain_with(known: Chain, new: MessagePiece, *, of_album: bool) -> Chain | No
 
 def _can_be_piece(inbound: Inbound) -> bool:
     cuts_text = facts_of(inbound.source.platform).cut_text is not None
-    return inbound.album is not None or (cuts_text and may_be_rest(inbound))
+    return may_go_on(inbound) or (cuts_text and may_be_rest(inbound))
 
 
 def _name(inbound: Inbound) -> str:

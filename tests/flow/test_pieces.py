@@ -157,6 +157,15 @@ async def test_a_photo_that_comes_late_is_taken_and_what_comes_late_of_a_text_is
     assert await journaled(pipe) == ["look photo-0", "photo-1", "photo-2", LONG]
 
 
+async def test_the_rest_of_a_long_command_comes_along_and_a_command_is_the_rest_of_nothing(
+    pipe: Pipeline, fake: FakeTelegram
+) -> None:
+    async with at(pipe, fake) as hook:
+        await hook.bring(said(f"/ask {LONG}", SUPERGROUP), unaddressed("and its end"))
+        await hook.bring(said(LONG, SUPERGROUP), unaddressed("/ask others"))
+    assert await journaled(pipe) == [f"/ask {LONG}", "and its end", LONG]
+
+
 async def test_a_listener_that_polls_takes_an_album_along_too(make_settings: MakeSettings, fake: FakeTelegram) -> None:
     async with open_pipeline(make_settings(telegram=block(fake))) as pipe:
         await fake.bring(*album(2))
