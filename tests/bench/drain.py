@@ -97,16 +97,16 @@ class Progress:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._jobs, self._moved = watch.jobs(), time.monotonic()
+        self._signs, self._moved = watch.signs_of_life(), time.monotonic()
 
     def check(self, worker: Measured | None = None) -> None:
         """RuntimeError when no job has come for long."""
-        jobs, now = self._watch.jobs(), time.monotonic()
-        if jobs != self._jobs:
-            self._jobs, self._moved = jobs, now
+        signs, now = self._watch.signs_of_life(), time.monotonic()
+        if signs != self._signs:
+            self._signs, self._moved = signs, now
         elif now - self._moved > STILL_SECONDS:
             words = worker.last_words() if worker is not None else ""
-            raise RuntimeError(f"stands still after {jobs} messages: {words}")
+            raise RuntimeError(f"stands still after {self._watch.jobs()} messages: {words}")
 
 
 def wait_until_ready(watch: Watch, workers: Sequence[Measured]) -> None:

@@ -109,6 +109,10 @@ class Watch:
     def retries(self) -> int:
         return sum(_count(path) for path in self._files("retries"))
 
+    def signs_of_life(self) -> int:
+        """Grows with every job, and while an event loop that is looked at goes round."""
+        return self.jobs() + sum(_count(path) for path in self._files("lags"))
+
     def lags_ms(self) -> list[float]:
         """How late the event loop was each time that it looked, the least first."""
         return sorted(line.key / 1000 for line in self.lines("lags"))

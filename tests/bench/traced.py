@@ -26,7 +26,6 @@ from shared.lane_key import TURNS
 from shared.pipeline import Pipeline, open_pipeline
 from shared.store import parts as stored_parts
 from tests.bench.board import Sample
-from tests.bench.drain import STILL_SECONDS
 from tests.bench.keyturn import accept_all, an_inbound
 from tests.bench.load import arrivals
 from workers.agents.resolve import resolve
@@ -36,6 +35,7 @@ from workers.turn import waiting
 
 PER_KEY = 5
 LOOKS = 1_000_000
+LIMIT_SECONDS = 120.0
 NAME = "bench"
 
 
@@ -82,7 +82,7 @@ async def _worked(pipe: Pipeline, parts: ProcessParts, first: int, messages: int
     begun = time.process_time()
     worker = _worker(pipe, server, (TURNS,), NAME)
     running = asyncio.create_task(worker.run(parts, server, open_rooms(pipe.settings), stopping))
-    async with asyncio.timeout(STILL_SECONDS):  # nobody is there to mend a lease that ran out
+    async with asyncio.timeout(LIMIT_SECONDS):  # nobody is there to mend a lease that ran out
         while await server.client.zcard(keys.due(TURNS)) and not running.done():
             await asyncio.sleep(0.01)
     stopping.set()
