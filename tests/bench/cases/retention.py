@@ -43,6 +43,7 @@ def _measure(ground: Ground, kind: str, messages: int) -> Sample:
         alone = asyncio.run(_turns(url, messages, None))
         pruning = beside.submit(measured, "tests.bench.pruning", (), environment)
         during = asyncio.run(_turns(url, messages + ALONE, pruning))
+    measured("tests.bench.pruning", (), environment)  # the records of these turns
     twice = asyncio.run(_answered_twice(url, messages))
     ours, own = bytes_used(url), bytes_of_transcripts(url)
     disk = bytes_on_disk(url)
