@@ -44,6 +44,9 @@ RECOVERED = Counter("keyturn_recovered_total", "Keys woken by the housekeeper", 
 REDIS_FAILOVERS = Counter(
     "keyturn_redis_failovers_total", "Times that Sentinels named another Redis server as the primary"
 )
+DATABASE_FAILOVERS = Counter(
+    "keyturn_database_failovers_total", "Times that this process found another PostgreSQL server to be the primary"
+)
 LOOP_ERRORS = Counter("keyturn_loop_errors_total", "Unforeseen errors that a background loop survived", ["loop"])
 PROVIDER_REFUSED = Counter(
     "keyturn_provider_refused_total",

@@ -61,10 +61,11 @@ def _check_redis(url: str, tls: RedisTls) -> None:
 def _check_postgres(url: str) -> None:
     import psycopg  # a tenth of a second that a start on SQLite need not take
 
+    from shared.store.database.postgres.servers import servers_of
+
+    servers_of(url)
     try:
         psycopg.connect(url, connect_timeout=ANSWER_SECONDS).close()
-    except psycopg.ProgrammingError:
-        raise ConfigurationError("DATABASE_URL cannot be read; escape special characters in it") from None
     except psycopg.Error as error:
         text = f"DATABASE_URL: {redacted(url)} does not answer ({said(error, url)}): start it, or correct the URL"
         raise Unavailable(text) from None

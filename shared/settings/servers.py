@@ -47,7 +47,8 @@ class ServerSettings(Section):
     redis_tls: RedisTlsSettings = RedisTlsSettings()
     """TLS to Redis, for `rediss://` in REDIS_URL."""
     database_url: SecretStr | None = None
-    """`sqlite:///path` for one machine, `postgresql://…` for several. Unset: SQLite under DATA_DIR."""
+    """`sqlite:///path` for one machine, `postgresql://…` for several. `postgresql://user:pw@h1:5432,h2:5432/db` names a primary and
+    its replicas; whichever was promoted last is used. Unset: SQLite under DATA_DIR."""
     data_dir: Path = Path(".keyturn")
     """The directory of the embedded servers' files, of listeners' spools and of the files that people send. One `keyturn up`
     runs per directory."""

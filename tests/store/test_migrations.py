@@ -20,7 +20,7 @@ from shared.store.change import Change, Commit
 from shared.store.database import Database, open_database
 from shared.store.database.migrations import Migration, migrations
 from shared.store.database.postgres import migrating as postgres_migrating
-from shared.store.database.postgres.pool import OPTIONS
+from shared.store.database.postgres.connection import OPTIONS
 from shared.store.database.sqlite import migrating as sqlite_migrating
 from shared.store.journal import first_session_id
 from tests.store.books import accept, ask, commit, contents, load, mail, proof

@@ -51,6 +51,13 @@ class Pooler:
         for writer in self._writers:
             writer.close()
 
+    async def lead_to(self, server_url: str) -> None:
+        """From here on transactions go to another server. None may be open; clients keep their connections."""
+        while not self._free.empty():
+            self._free.get_nowait()[1].close()
+        self._address = urlsplit(server_url)
+        await self.open()
+
     async def _connect(self) -> None:
         reader, writer = await asyncio.open_connection(self._address.hostname, self._address.port)
         self._writers.append(writer)

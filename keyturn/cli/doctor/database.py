@@ -11,9 +11,12 @@ import psycopg
 
 from keyturn.cli.deployment import sqlite_file
 from keyturn.cli.doctor.finding import Finding, Level, fail, ok, redacted, said, warn
+from keyturn.cli.doctor.replicas import check_servers
+from shared.errors import ConfigurationError
 from shared.settings import Settings
 from shared.store.database.migrations import migrations
-from shared.store.database.postgres.pool import behind_pooler
+from shared.store.database.postgres.connection import behind_pooler
+from shared.store.database.postgres.servers import servers_of
 
 OLDEST_SQLITE = (3, 35)  # RETURNING
 OLDEST_POSTGRES = 130_000
@@ -90,14 +93,23 @@ def _sqlite(path: Path) -> list[Finding]:
 async def _postgres(url: str) -> list[Finding]:
     name = f"database {redacted(url)}"
     try:
-        async with await psycopg.AsyncConnection.connect(url, connect_timeout=CONNECT_SECONDS) as connection:
+        servers = servers_of(url)
+    except ConfigurationError as error:
+        return [fail(name, str(error), "correct KEYTURN_DATABASE_URL")]
+    if len(servers) == 1:
+        return await _server(name, url, url)
+    primary, found = await check_servers(servers)
+    return [*found, *(await _server(name, url, primary.conninfo) if primary is not None else ())]
+
+
+async def _server(name: str, url: str, conninfo: str) -> list[Finding]:
+    try:
+        async with await psycopg.AsyncConnection.connect(conninfo, connect_timeout=CONNECT_SECONDS) as connection:
             facts = {row[0]: row[1] for row in await (await connection.execute(_FACTS)).fetchall()}
             [[pid]] = await (await connection.execute("SELECT pg_backend_pid()")).fetchall()
             pooled = behind_pooler(connection, pid)
             [[ledger]] = await (await connection.execute("SELECT to_regclass('migrations')::text")).fetchall()
             applied = {row[0] for row in await (await connection.execute(_APPLIED)).fetchall()} if ledger else set()
-    except psycopg.ProgrammingError:
-        return [fail(name, "the URL cannot be read", "correct KEYTURN_DATABASE_URL; escape special characters in it")]
     except psycopg.Error as error:
         fix = "start it, or correct KEYTURN_DATABASE_URL (address, user, password, database)"
         return [fail(name, f"does not answer: {said(error, url)}", fix)]

@@ -9,15 +9,16 @@ import asyncio
 import time
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool
 
 from shared.errors import Unavailable
 from shared.store.database import Row, Step
 from shared.store.database.postgres.composer import one_by_one, rows_of_steps, together
+from shared.store.database.postgres.connection import send
 from shared.store.database.postgres.connection_checks import ConnectionChecks
 from shared.store.database.postgres.errors import real_error, translated
 from shared.store.database.postgres.migrating import migrate, pending
-from shared.store.database.postgres.pool import PostgresConnection, new_pool, send
+from shared.store.database.postgres.pool import Pool, new_pool
+from shared.store.database.postgres.watch import PrimaryWatch
 from shared.store.database.statements import storable_steps
 
 CALL_SECONDS = 35.0  # longer than the server lets a statement run: then it is the network that does not answer
@@ -26,13 +27,14 @@ LOCK_SECONDS = 10.0  # how long a call waits for rows that others keep locked, u
 
 
 class PostgresDatabase:
-    """A database on a server. While that is away, calls raise Unavailable."""
+    """A database on a server, or on a primary and its replicas. While there is no primary, calls raise Unavailable."""
 
     dialect = "postgres"
 
-    def __init__(self, pool: AsyncConnectionPool[PostgresConnection]) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._checks = ConnectionChecks(pool)
+        self._watch = PrimaryWatch(pool.primary, pool.connect_to)
 
     @classmethod
     async def open(cls, url: str) -> PostgresDatabase:
@@ -58,6 +60,7 @@ class PostgresDatabase:
         return await pending(self._pool)
 
     async def close(self) -> None:
+        await self._watch.close()
         await self._checks.close()
         await self._pool.close(timeout=2)
 

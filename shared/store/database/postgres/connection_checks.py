@@ -8,8 +8,8 @@ from contextlib import suppress
 from psycopg_pool import AsyncConnectionPool
 
 from shared.background import end_tasks
+from shared.store.database.postgres.connection import PostgresConnection
 from shared.store.database.postgres.errors import passes, reconnects
-from shared.store.database.postgres.pool import PostgresConnection
 
 RECONNECT_SECONDS = 1.0  # the shortest time between two renewals of all connections
 

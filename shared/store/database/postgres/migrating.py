@@ -17,8 +17,8 @@ from shared import log
 from shared.clock import now_ms
 from shared.store.database import Row
 from shared.store.database.migrations import LEDGER, migrations
+from shared.store.database.postgres.connection import PostgresConnection, setting
 from shared.store.database.postgres.errors import translated
-from shared.store.database.postgres.pool import PostgresConnection, setting
 
 MIGRATION_SECONDS = 600.0  # how long a migration tries to get its tables
 _LOCK = 0x6B657974  # the advisory lock that keeps two migrations apart

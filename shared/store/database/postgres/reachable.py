@@ -5,7 +5,9 @@ from __future__ import annotations
 import psycopg
 from psycopg_pool import PoolTimeout
 
-TEXT_LIMIT = 200
+from shared.store.database.postgres.servers import Server
+
+TEXT_LIMIT = 300
 
 
 class NoConnection(PoolTimeout):
@@ -13,12 +15,11 @@ class NoConnection(PoolTimeout):
 
 
 class Reachability:
-    """What the last attempt to connect to a server came to."""
+    """What the last attempt to connect to a server, or to one of several, came to."""
 
-    def __init__(self, url: str) -> None:
-        about = psycopg.conninfo.conninfo_to_dict(url)
-        self._server = f"{about.get('host') or 'localhost'}:{about.get('port') or 5432}"
-        self._password = str(about.get("password") or "")
+    def __init__(self, url: str, servers: tuple[Server, ...]) -> None:
+        self._servers = ", ".join(server.name for server in servers)
+        self._password = str(psycopg.conninfo.conninfo_to_dict(url).get("password") or "")
         self._failure = ""
 
     def connected(self) -> None:
@@ -33,5 +34,5 @@ class Reachability:
 
     def why(self) -> NoConnection:
         if not self._failure:
-            return NoConnection(f"all connections to {self._server} are in use")
-        return NoConnection(f"{self._server} does not answer ({self._failure})")
+            return NoConnection(f"all connections to {self._servers} are in use")
+        return NoConnection(f"{self._servers} does not answer ({self._failure})")
