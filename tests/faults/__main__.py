@@ -22,6 +22,7 @@ from shared.settings import Settings
 from tests.faults.alone import ROUNDS, measure
 from tests.faults.databases import Disk, open_ground, small_disk
 from tests.faults.plan import Faults
+from tests.faults.replicated import open_replicated
 from tests.faults.report import as_page, write, write_alone
 from tests.faults.trial import Outcome, Trial, run_trial
 from tests.support.platform import no_trouble, random_trouble
@@ -117,6 +118,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--read-only-databases", type=float, nargs="*", default=[], help="PostgreSQL without writes, in seconds"
     )
+    parser.add_argument(
+        "--database-failovers", type=int, default=0, help="of PostgreSQL to a replica; the old primary comes back"
+    )
+    parser.add_argument("--pooler", action="store_true", help="PostgreSQL behind a pooler in transaction mode")
     parser.add_argument("--locks", type=float, nargs="*", default=[], help="of the rows of many sessions, in seconds")
     parser.add_argument("--providers-away", type=float, nargs="*", default=[], help="the model's, in seconds")
     parser.add_argument("--full-disks", type=float, nargs="*", default=[], help="in seconds")
@@ -169,13 +174,16 @@ def short_form(given: argparse.Namespace) -> Trial:
         outages=tuple(given.outages),
         blinks=given.blinks,
         read_only_databases=tuple(given.read_only_databases),
+        database_failovers=given.database_failovers,
+        pooler=given.pooler,
         locks=tuple(given.locks),
         providers_away=tuple(given.providers_away),
         full_disks=tuple(given.full_disks),
         storms=given.storms,
         clock_steps=given.clock_steps,
     )
-    usual = max(5.0, given.messages / 250, given.kills * 0.4, given.failovers * 5, sum(given.outages) * 2)
+    failovers = max(given.failovers, given.database_failovers * 2)
+    usual = max(5.0, given.messages / 250, given.kills * 0.4, failovers * 5, sum(given.outages) * 2)
     return Trial(
         seed=0,
         messages=given.messages,
@@ -275,6 +283,7 @@ def scaled(trial: Trial, scale: float) -> Trial:
             demotions=some(faults.demotions),
             silences=some(faults.silences),
             reshapes=some(faults.reshapes),
+            database_failovers=some(faults.database_failovers),
             full=tuple(length * shrink for length in faults.full),
             read_only=tuple(length * shrink for length in faults.read_only),
             servers_away=tuple(length * shrink for length in faults.servers_away),
@@ -294,13 +303,22 @@ def scaled(trial: Trial, scale: float) -> Trial:
 
 async def run(trial: Trial, database: str, directory: Path, disk: Disk | None) -> Outcome:
     home = disk.directory if disk is not None else directory
-    async with open_ground(database, home, proxied=trial.faults.network > 0) as ground:
-        return await run_trial(trial, directory, ground, disk)
+    faults = trial.faults
+    if faults.database_failovers:
+        async with open_replicated() as ground:
+            return await run_trial(trial, directory, ground, disk)
+    async with open_ground(database, home, proxied=faults.network > 0, pooled=faults.pooler) as single:
+        return await run_trial(trial, directory, single, disk)
 
 
 def main() -> int:
     given = arguments()
-    database = given.database or ("postgres" if given.long or given.soak else "sqlite")
+    servers = given.long or given.soak or given.database_failovers or given.pooler
+    database = given.database or ("postgres" if servers else "sqlite")
+    if database == "sqlite" and (given.database_failovers or given.pooler):
+        raise SystemExit("--database-failovers and --pooler are for PostgreSQL")
+    if given.database_failovers and (given.pooler or given.network or given.read_only_databases or given.full_disks):
+        raise SystemExit("--database-failovers goes with no pooler, network fault, read-only database or full disk")
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**6)
     if given.alone:
         return alone_form(given.database or "postgres", seed)

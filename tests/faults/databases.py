@@ -20,6 +20,7 @@ import psycopg
 from shared.embedded import child
 from shared.store.database import open_database
 from tests.support.outage import PostgresOutage
+from tests.support.pooler import open_pooler
 from tests.support.proxy import Proxy
 
 HOLD_LOCK = """
@@ -30,6 +31,7 @@ print("locked", flush=True)
 sys.stdin.read()
 """
 LOCKED_SESSIONS = 50
+POOLED_CONNECTIONS = 20  # a pooler's own, to the server
 LOCK_SESSIONS = "SELECT id FROM sessions ORDER BY updated_at DESC LIMIT %s FOR UPDATE"
 DISK_BYTES = 128 << 20  # room for the servers' files, little enough to be filled in a moment
 BYTES_PER_MESSAGE = 10_000  # in all tables, indexes and logs together
@@ -100,11 +102,8 @@ class PostgresGround:
         finally:
             self._server.start()
 
-    @asynccontextmanager
-    async def locked(self) -> AsyncIterator[None]:
-        async with await psycopg.AsyncConnection.connect(self.straight_url) as connection:
-            await connection.execute(LOCK_SESSIONS, [LOCKED_SESSIONS])
-            yield
+    def locked(self) -> AbstractAsyncContextManager[None]:
+        return rows_locked(self.straight_url)
 
     @asynccontextmanager
     async def read_only(self) -> AsyncIterator[None]:
@@ -147,8 +146,10 @@ def ground_at(url: str) -> Ground:
 
 
 @asynccontextmanager
-async def open_ground(kind: str, directory: Path, *, proxied: bool = False) -> AsyncIterator[Ground]:
-    """A fresh database of either kind, with the schema in place."""
+async def open_ground(
+    kind: str, directory: Path, *, proxied: bool = False, pooled: bool = False
+) -> AsyncIterator[Ground]:
+    """A fresh database of either kind, with the schema in place. `pooled`: PostgreSQL behind a pooler in transaction mode."""
     if kind == "sqlite":
         file = SqliteGround(directory / "keyturn.db")
         await migrate(file.url)
@@ -160,11 +161,23 @@ async def open_ground(kind: str, directory: Path, *, proxied: bool = False) -> A
         await migrate(server.url)
         if network is not None:
             await network.open()
-        yield PostgresGround(server, network)
+        ground = PostgresGround(server, network)
+        if pooled:
+            async with open_pooler(ground.url, POOLED_CONNECTIONS) as (ground.url, _):
+                yield ground
+        else:
+            yield ground
     finally:
         if network is not None:
             network.close()
         server.remove()
+
+
+@asynccontextmanager
+async def rows_locked(url: str) -> AsyncIterator[None]:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        await connection.execute(LOCK_SESSIONS, [LOCKED_SESSIONS])
+        yield
 
 
 async def migrate(url: str) -> None:

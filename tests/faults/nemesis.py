@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from shared import failpoints
 from tests.faults.databases import Disk, Ground, PostgresGround
 from tests.faults.plan import Strike
+from tests.faults.replicated import ReplicatedGround
 from tests.support.cluster import Cluster, Member, Process
 from tests.support.platform import Platform
 from tests.support.proxy import Proxy, Way
@@ -242,6 +243,15 @@ class Nemesis:
         else:
             self.skipped["read-only database: SQLite knows none that an owner of the file would meet"] += 1
 
+    async def _fail_database_over(self, _: Strike) -> None:
+        self._soon(self._database_failed_over(frozen=self._rng.random() < 0.3))
+
+    async def _database_failed_over(self, *, frozen: bool) -> None:
+        assert isinstance(self.ground, ReplicatedGround), "there is no replica"
+        async with self._database:
+            self.away.append(await self.ground.fail_over(frozen=frozen))
+            self.done[f"PostgreSQL's primary {'silent' if frozen else 'killed'}, its replica promoted"] += 1
+
     async def _lock_rows(self, strike: Strike) -> None:
         self._soon(
             self._trouble_database(self.ground.locked, f"{self.ground.lock} for {strike.seconds:g} s", strike.seconds)
@@ -319,6 +329,7 @@ _ACTS: Mapping[str, Callable[[Nemesis, Strike], Awaitable[None]]] = {
     "network": Nemesis._trouble_network,
     "outage": Nemesis._outage,
     "read-only database": Nemesis._forbid_database_writes,
+    "database failover": Nemesis._fail_database_over,
     "locks": Nemesis._lock_rows,
     "provider away": Nemesis._provider_away,
     "full disk": Nemesis._fill_disk,

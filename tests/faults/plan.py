@@ -43,6 +43,8 @@ class Faults:
     outages: tuple[float, ...] = ()  # how long the database is away
     blinks: int = 0  # the database is away for a moment only
     read_only_databases: tuple[float, ...] = ()  # how long the database takes no writes
+    database_failovers: int = 0  # PostgreSQL's replica takes the place of its primary, which comes back as it was
+    pooler: bool = False  # PostgreSQL is reached through a pooler in transaction mode
     locks: tuple[float, ...] = ()  # how long somebody else keeps the rows of many sessions
     providers_away: tuple[float, ...] = ()  # how long the model's provider answers nobody
     full_disks: tuple[float, ...] = ()  # how long nothing can be written
@@ -90,6 +92,7 @@ def plan_strikes(
     made += [lambda at: Strike(at, "restart")] * faults.restarts
     made += [lambda at: Strike(at, "fail over")] * faults.failovers
     made += [lambda at: Strike(at, "demote")] * faults.demotions
+    made += [lambda at: Strike(at, "database failover")] * faults.database_failovers
     made += [lambda at: Strike(at, "silence")] * faults.silences
     made += [lambda at: Strike(at, "reshape")] * faults.reshapes
     made += [lambda at, s=s: Strike(at, "full Redis", seconds=s) for s in faults.full]  # type: ignore[misc]

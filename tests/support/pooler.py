@@ -35,7 +35,8 @@ async def _read_message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 class Pooler:
-    def __init__(self, server_url: str) -> None:
+    def __init__(self, server_url: str, connections: int) -> None:
+        self._connections = connections
         self._address = urlsplit(server_url)
         self._free: asyncio.Queue[_Streams] = asyncio.Queue()  # first in, first out: the next transaction gets another
         self._settings: list[bytes] = []  # what the server says of itself, for clients
@@ -44,7 +45,7 @@ class Pooler:
         self.transactions = 0
 
     async def open(self) -> None:
-        for _ in range(SERVER_CONNECTIONS):
+        for _ in range(self._connections):
             await self._connect()
 
     def close(self) -> None:
@@ -144,9 +145,9 @@ class _Client:
 
 
 @asynccontextmanager
-async def open_pooler(server_url: str) -> AsyncIterator[tuple[str, Pooler]]:
+async def open_pooler(server_url: str, connections: int = SERVER_CONNECTIONS) -> AsyncIterator[tuple[str, Pooler]]:
     """The URL of a pooler in front of this database, and the pooler."""
-    pooler = Pooler(server_url)
+    pooler = Pooler(server_url, connections)
     await pooler.open()
     listener = await asyncio.start_server(pooler.serve, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]

@@ -108,7 +108,7 @@ class ReplicaServer:
             child.stop(self._process, signal.SIGINT, 10)
 
     def _signal(self, number: signal.Signals) -> None:
-        """The first process before its children, which are in sessions of their own."""
+        """The first process before its children, which are in sessions of their own. Nothing if it has ended."""
         assert self._process is not None
         if self._process.poll() is not None:
             return
@@ -153,15 +153,17 @@ class Replicas:
         await asyncio.to_thread(self.replica.ask, "SELECT pg_promote(true, 60)")
         self.primary, self.replica = self.replica, self.primary
 
-    async def fail_over(self) -> tuple[float, float]:
-        """The primary dies and its replica is promoted; the dead server becomes the new replica. Gives when the primary went
-        and when there was another."""
-        went = time.monotonic()
-        self.primary.kill()
+    async def lose_primary(self, *, frozen: bool = False) -> tuple[float, float]:
+        """The primary dies, or falls silent for a while before it does, and its replica is promoted. Gives when the primary
+        went and when there was another."""
+        went, old = time.monotonic(), self.primary
+        if frozen:
+            old.freeze()
+        else:
+            old.kill()
         await self.promote()
-        back = time.monotonic()
-        await self.replicate()
-        return went, back
+        old.kill()
+        return went, time.monotonic()
 
     def start_old_primary(self) -> None:
         """It comes back as it was: alive, alone, and ready to be written to."""
