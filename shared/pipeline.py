@@ -61,7 +61,7 @@ async def open_pipeline(settings: Settings) -> AsyncIterator[Pipeline]:
     tls = settings.redis_tls.connecting()
     tls.check()
     servers = Servers(settings.redis_urls(), settings.partitions, tls)
-    store = await open_store(settings.database, settings.history_messages)
+    store = await open_store(settings.database, settings.history_messages, settings.database_connections)
     lanes = [_lane(settings, servers, name) for name in (TURNS, DELIVERIES, CONTROL)]
     try:
         turns, deliveries, control = lanes

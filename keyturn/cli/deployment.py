@@ -67,7 +67,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 async def _with_store(config: Settings, work: Callable[[Store, Settings], Awaitable[T]]) -> T:
     from shared.store import open_store
 
-    store = await open_store(config.database, config.history_messages)
+    store = await open_store(config.database, config.history_messages, config.database_connections)
     try:
         return await work(store, config)
     finally:

@@ -49,6 +49,9 @@ class ServerSettings(Section):
     database_url: SecretStr | None = None
     """`sqlite:///path` for one machine, `postgresql://…` for several. `postgresql://user:pw@h1:5432,h2:5432/db` names a primary and
     its replicas; whichever was promoted last is used. Unset: SQLite under DATA_DIR."""
+    database_connections: int = Field(default=8, ge=1, le=100)
+    """The most connections that one process opens to PostgreSQL's primary. With fewer, calls wait for each other while a process is
+    busy. With replicas in DATABASE_URL, one more goes to each other server."""
     data_dir: Path = Path(".keyturn")
     """The directory of the embedded servers' files, of listeners' spools and of the files that people send. One `keyturn up`
     runs per directory."""

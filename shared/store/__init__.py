@@ -9,7 +9,7 @@ from shared.store.blob_references import BlobReferences
 from shared.store.closed_chats import ClosedChats
 from shared.store.commits import Commits
 from shared.store.control import ControlCommits
-from shared.store.database import Database, open_database
+from shared.store.database import CONNECTIONS, Database, open_database
 from shared.store.dead import DeadLetters
 from shared.store.deletion import Deletion
 from shared.store.drafts import Drafts
@@ -84,6 +84,6 @@ class Store:
         self.usage = Usage(database)
 
 
-async def open_store(url: str, history_messages: int) -> Store:
+async def open_store(url: str, history_messages: int, connections: int = CONNECTIONS) -> Store:
     """The store on the database that a URL names, ready for use."""
-    return Store(await open_database(url), history_messages)
+    return Store(await open_database(url, connections), history_messages)

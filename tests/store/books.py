@@ -11,9 +11,8 @@ from shared.mail import encode_mail
 from shared.messages import Entry, Inbound, Mail, Reply, Session
 from shared.store import Store
 from shared.store.change import ANSWERED, Commit, Committed, Ending, Proof
-from shared.store.database import Row, Step
+from shared.store.database import CONNECTIONS, Row, Step
 from shared.store.database.postgres import PostgresDatabase
-from shared.store.database.postgres.pool import POOL_SIZE
 from shared.store.database.statements import Statement
 from shared.store.journal import Accepted
 from tests.support.pipe import an_inbound, key_of
@@ -65,7 +64,7 @@ def raw(sql: str, **values: Any) -> Step:
 async def crowd(store: Store) -> None:
     """Let PostgreSQL's pool grow to its size, so that what is sent at once runs at once. SQLite has one writer."""
     if isinstance(store.database, PostgresDatabase):
-        await asyncio.gather(*(ask(store, "SELECT pg_sleep(0.3)") for _ in range(POOL_SIZE)))
+        await asyncio.gather(*(ask(store, "SELECT pg_sleep(0.3)") for _ in range(CONNECTIONS)))
 
 
 async def ask(store: Store, sql: str, **values: Any) -> list[Row]:

@@ -20,13 +20,13 @@ from shared.store.database.postgres.servers import servers_of
 )
 def test_a_url_that_cannot_be_read_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(ConfigurationError, match="DATABASE_URL cannot be read") as raised:
-        new_pool(url)
+        new_pool(url, 8)
     assert "secret" not in str(raised.value) and raised.value.__cause__ is None
 
 
 @pytest.mark.parametrize("url", ["postgresql://me@host:5432/db", "postgresql://host/db", "postgresql://a:1,b:2/db"])
 async def test_a_url_that_can_be_read_opens_no_connection_yet(url: str) -> None:
-    pool = new_pool(url)
+    pool = new_pool(url, 8)
     assert pool.closed
 
 
@@ -48,7 +48,7 @@ async def test_a_url_that_can_be_read_opens_no_connection_yet(url: str) -> None:
 )
 def test_a_list_of_servers_that_cannot_work_is_refused_in_one_sentence(rest: str, sentence: str) -> None:
     with pytest.raises(ConfigurationError, match=sentence) as raised:
-        new_pool(f"postgresql://me:topsecret@{rest}")
+        new_pool(f"postgresql://me:topsecret@{rest}", 8)
     assert "secret" not in str(raised.value)
 
 

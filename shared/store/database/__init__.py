@@ -15,9 +15,11 @@ from typing import Any, Protocol
 from shared.errors import ConfigurationError
 from shared.store.database.statements import Step
 
-__all__ = ["Database", "Row", "Step", "open_database"]
+__all__ = ["CONNECTIONS", "Database", "Row", "Step", "open_database"]
 
 Row = dict[str, Any]
+
+CONNECTIONS = 8  # of one process to PostgreSQL, where nobody says otherwise
 
 
 class Database(Protocol):
@@ -47,8 +49,8 @@ class Database(Protocol):
         """Finish what was begun and let go of all connections."""
 
 
-async def open_database(url: str) -> Database:
-    """The database at `url`, ready for use."""
+async def open_database(url: str, connections: int = CONNECTIONS) -> Database:
+    """The database at `url`, ready for use. PostgreSQL gets at most so many connections to its primary."""
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
         from shared.store.database.sqlite import SqliteDatabase
@@ -57,5 +59,5 @@ async def open_database(url: str) -> Database:
     if scheme in ("postgresql", "postgres"):
         from shared.store.database.postgres import PostgresDatabase
 
-        return await PostgresDatabase.open(url)
+        return await PostgresDatabase.open(url, connections)
     raise ConfigurationError("DATABASE_URL must begin with sqlite:/// or postgresql://")

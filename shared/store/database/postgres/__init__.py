@@ -37,9 +37,9 @@ class PostgresDatabase:
         self._watch = PrimaryWatch(pool.primary, pool.connect_to)
 
     @classmethod
-    async def open(cls, url: str) -> PostgresDatabase:
+    async def open(cls, url: str, connections: int) -> PostgresDatabase:
         """Opens even while the server is down: calls then raise Unavailable until it is back."""
-        pool = new_pool(url)
+        pool = new_pool(url, connections)
         await pool.open(wait=False)
         return cls(pool)
 

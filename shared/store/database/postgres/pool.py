@@ -16,7 +16,6 @@ from shared.store.database.postgres.primary import Primary
 from shared.store.database.postgres.reachable import Reachability
 from shared.store.database.postgres.servers import Server, servers_of
 
-POOL_SIZE = 8
 WAIT_SECONDS = 5.0  # for a connection
 
 
@@ -57,8 +56,8 @@ class Pool(AsyncConnectionPool[PostgresConnection]):
         return set()
 
 
-def new_pool(url: str) -> Pool:
-    """A pool that is not open yet. ConfigurationError for a URL that cannot be read."""
+def new_pool(url: str, connections: int) -> Pool:
+    """A pool of at most so many connections that is not open yet. ConfigurationError for a URL that cannot be read."""
     primary = Primary(servers_of(url))
     reachability = Reachability(url, primary.servers)
     connecting = {
@@ -77,7 +76,7 @@ def new_pool(url: str) -> Pool:
         url,
         connection_class=PostgresConnection,
         min_size=1,
-        max_size=POOL_SIZE,
+        max_size=connections,
         timeout=WAIT_SECONDS,
         reconnect_timeout=WAIT_SECONDS,
         kwargs={**connecting, "reachability": reachability, "primary": primary},
