@@ -23,7 +23,8 @@ from shared.store.database.postgres.primary import UNTOLD, Primary, Standing
 from shared.store.database.postgres.reachable import Reachability
 from shared.store.database.postgres.servers import Server
 
-CONNECT_SECONDS = 3  # one server has so long to answer
+CONNECT_SECONDS = 3  # one server has so long to let us in
+FIRST_ANSWER_SECONDS = 15  # and then so long for the first query: a pooler lets us in at once and makes us wait there
 OPTIONS = {
     "lock_timeout": "500ms",  # one wait: a call that may wait for longer runs again
     "statement_timeout": "30s",
@@ -61,7 +62,7 @@ class PostgresConnection(psycopg.AsyncConnection[Row]):
         connection = await super().connect(server.conninfo, **kwargs)
         connection.server, connection.primary = server, primary
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(FIRST_ANSWER_SECONDS):
                 await connection._introduce()
         except BaseException as error:
             await connection.close()

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 
 from shared.background import end_tasks, survived
-from shared.store.database.postgres.connection import CONNECT_SECONDS, PostgresConnection
+from shared.store.database.postgres.connection import FIRST_ANSWER_SECONDS, PostgresConnection
 from shared.store.database.postgres.primary import Primary
 from shared.store.database.postgres.servers import Server
 
@@ -52,7 +52,7 @@ class PrimaryWatch:
         try:
             if server not in self._connections:
                 self._connections[server] = await self._connect(server)
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(FIRST_ANSWER_SECONDS):
                 standing = await self._connections[server].look()
         except (psycopg.Error, TimeoutError):  # it is away, which is none of our business while it is not the primary
             await self._forget(server)
