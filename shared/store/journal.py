@@ -46,6 +46,7 @@ class JournalSql(Protocol):
     def accept_inbox(
         self, *, id: str, event_id: str, platform: str, session_key: str, payload: str, now: int
     ) -> Step: ...
+    def accepted_before(self, *, id: str) -> Step: ...
     def inbox_by_id(self, *, id: str) -> Step: ...
     def inbox_by_event(self, *, event_id: str) -> Step: ...
     def route_by_key(self, *, session_key: str) -> Step: ...
@@ -69,9 +70,10 @@ class Journal:
         seq = await self._number(inbound, payload, session_key, mailbox_limit)
         if seq is not None:
             return Accepted(seq, session_key, "pending", fresh=True)
-        known = await self.find(inbound.id)
-        if known is None:
+        [found] = await self._database.read(sql.accepted_before(id=inbound.id))
+        if not found:
             raise MailboxFull(session_key)
+        known = found[0]
         key = known["session_key"] or session_key  # retention removes the key of a row that it empties
         return Accepted(known["seq"], key, known["state"], fresh=False, payload=known["payload"])
 

@@ -25,6 +25,15 @@ RETURNING seq AS id
 SELECT id, event_id, platform, session_key, seq, payload, state, attempts, reason, turn_id, received_at, finished_at
 FROM inbox WHERE id = :id
 
+-- name: accepted_before
+-- The inbound that this message was accepted as. PostgreSQL shows a row whose first commit still waits for a synchronous replica, if
+-- who sent it gave up; the record that is written here waits for the same replica, so the answer means that both have the row.
+SELECT session_key, seq, payload, state
+-- [postgres]
+     , CASE WHEN current_setting('synchronous_standby_names') <> '' THEN pg_logical_emit_message(true, 'keyturn', '') END AS waited
+-- [both]
+FROM inbox WHERE id = :id
+
 -- name: inbox_by_event
 -- The inbounds of one event id, newest first. Reads the whole journal: for a person, not for the pipeline.
 SELECT id, platform, received_at FROM inbox WHERE event_id = :event_id ORDER BY received_at DESC LIMIT 10

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from shared import metrics
+from shared.door import Acceptance
 from shared.errors import Unavailable
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
@@ -194,6 +195,36 @@ async def test_a_replica_alone_is_no_database_and_its_name_is_said(replicas: Rep
         with pytest.raises(Unavailable) as refused:
             await write(store, FACT, name="x")
     assert f"127.0.0.1:{replicas.replica.port} is a replica" in str(refused.value)
+
+
+async def test_a_message_sent_again_is_not_acknowledged_before_a_synchronous_replica_has_it(
+    make_settings: MakeSettings, replicas: Replicas
+) -> None:
+    """Its first sender gave up while the replica was silent: the primary then shows a row that it alone has."""
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'keyturn'"
+
+    async def until_it_waits(accepting: asyncio.Task[Acceptance]) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await asyncio.to_thread(replicas.primary.ask, waits):
+                assert not accepting.done()
+                await asyncio.sleep(0.02)
+
+    async with open_pipeline(make_settings()) as pipe:
+        rig = Rig(pipe)
+        await rig.accept("before", event_id="evt_0")
+        replicas.replica.freeze()
+        first = asyncio.create_task(rig.accept("hello", event_id="evt_1"))
+        await until_it_waits(first)
+        first.cancel()
+        with suppress(asyncio.CancelledError, Unavailable):
+            await first
+        again = asyncio.create_task(rig.accept("hello", event_id="evt_1"))
+        await until_it_waits(again)
+        replicas.replica.thaw()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert not (await again).fresh
+        await replicas.lose_primary()
+        assert replicas.primary.ask("SELECT event_id FROM inbox ORDER BY event_id") == [("evt_0",), ("evt_1",)]
 
 
 async def test_each_transaction_through_a_pooler_is_refused_by_an_old_primary(replicas: Replicas) -> None:
