@@ -41,7 +41,8 @@ def init(
     key = asking.given_or_read(api_key)
     if agent == "llm" and asks:
         if model is None:
-            model = asking.ask("Which model", "provider:name, such as openai:gpt-5, or the name at your own server")
+            hint = "provider:name, such as openai:gpt-5, or the name at your own server"
+            model = asking.ask("Which model", hint, needed=True)
         if base_url is None:
             base_url = asking.ask("Its address", "up to and with /v1; leave it empty for the provider's own")
         if key is None:

@@ -50,7 +50,8 @@ def test_a_first_file_is_written_by_answers_and_the_key_is_not_shown(tmp_path: P
     with Terminal([*KEYTURN, "init"], cwd=tmp_path, env=place.environment, columns=200) as terminal:
         for prompt, typed in (
             ("Who answers [echo]:", "llm"),
-            ("Which model:", "some-model"),
+            ("Which model:", ""),
+            ("it is needed", "some-model"),
             ("Its address:", "http://localhost:11434/v1"),
             ("The provider's key:", "canary-key"),
         ):
