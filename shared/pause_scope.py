@@ -66,6 +66,9 @@ def parse_scope(text: str) -> PauseScope:
         return PauseScope(ScopeKind.CONVERSATION, text)
     if isinstance(key, Destination):
         return PauseScope(ScopeKind.CHAT, text)
+    known = {"lane": LANES, "platform": PLATFORMS}.get(head)
+    if known is not None:
+        raise CannotDo(f"there is no {head} {name!r:.80}; take one of {', '.join(sorted(known))}")
     raise CannotDo(f"{text!r:.80} cannot be paused: write {EXAMPLES}")
 
 

@@ -351,6 +351,8 @@ async def test_keys_are_paused_listed_and_resumed_and_the_audit_log_says_who(rig
     assert [log[0], log[2]] == [(who, "cli", action, "platform:webhook", "done") for action in ("resume", "pause")]
     refused = await cli("keys", "pause", "everything")
     assert refused.code == 1 and "cannot be paused: write all, lane:turns" in refused.err
+    refused = await cli("keys", "pause", "platform:webhok")
+    assert refused.code == 1 and "there is no platform 'webhok'; take one of api, " in refused.err
 
 
 async def test_a_letter_replayed_twice_runs_once(rig: Rig, cli: Cli) -> None:
