@@ -108,7 +108,12 @@ def _offers(key: str, held: set[str]) -> list[PauseOffer]:
         return []
     chat = chat_of(conversation).text
     return [
-        PauseOffer("conversation", key, key in held, "Its messages are accepted and wait. A turn that runs now ends."),
+        PauseOffer(
+            "conversation",
+            key,
+            key in held,
+            "Its messages are accepted and wait. A turn that runs now is not cut short.",
+        ),
         PauseOffer("chat", chat, chat in held, "The same for every conversation in this chat, and for replies to it."),
     ]
 
