@@ -11,13 +11,13 @@ from shared.escape import escape
 from shared.pipeline import Pipeline
 from shared.reading.conversation_query import ConversationQuery
 from shared.reading.keys import KeyPhase, KeyState, keys_at_work, states_of_keys
+from shared.reading.sessions import NEWEST
 from shared.session_key import SessionKey
 from shared.store.database import Row
 from shared.synthetic import is_synthetic
 from shared.value import value
 
 LOOKED_AT = 1000  # keys that a search looks at
-NEWEST_MS = 2**62
 
 
 @value
@@ -60,7 +60,7 @@ class RecentConversation:
 async def recent_conversations(pipe: Pipeline, limit: int) -> tuple[RecentConversation, ...]:
     """The conversations with the newest turns, the newest first. Goes by index."""
     newest: dict[str, RecentConversation] = {}
-    for row in await pipe.store.overview.sessions(NEWEST_MS, 2 * limit):
+    for row in await pipe.store.overview.sessions(NEWEST, 2 * limit):
         key = row["session_key"]
         found = RecentConversation(key, platform_of(key), row["title"], row["message_count"], moment(row["updated_at"]))
         if not is_synthetic(key):
@@ -96,7 +96,7 @@ async def _sessions(pipe: Pipeline, query: ConversationQuery) -> dict[str, Row]:
             for kind in ("u", "a"):
                 rows += await pipe.store.overview.sessions_of(f"{platform}:{kind}={escape(query.user)}", LOOKED_AT)
     elif not query.asks_for_work:
-        rows = await pipe.store.overview.sessions(NEWEST_MS, LOOKED_AT)
+        rows = await pipe.store.overview.sessions(NEWEST, LOOKED_AT)
     newest: dict[str, Row] = {}
     for row in rows:
         newest.setdefault(row["session_key"], row)

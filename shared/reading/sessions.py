@@ -16,7 +16,7 @@ from shared.store.search import Hit
 from shared.synthetic import is_synthetic
 from shared.value import value
 
-NEWEST_MS = 2**62
+NEWEST = (2**62, "")  # the place before the last active session
 
 
 @value
@@ -93,16 +93,21 @@ async def sessions(store: Store, limit: int, active_since: int = 0) -> list[List
     return [ListedSession(*_stored(row), row["preview"]) for row in rows if not is_synthetic(row["session_key"])]
 
 
-async def session_page(store: Store, limit: int, before: int = NEWEST_MS) -> list[StoredSession]:
-    """Sessions that were last active before a time (wall clock, ms), the last active first, without any text."""
+async def session_page(store: Store, limit: int, before: tuple[int, str] = NEWEST) -> list[StoredSession]:
+    """Sessions before a place, the last active first, without any text. The place of a session is `page_place`."""
     found: list[StoredSession] = []
     while len(found) < limit:  # what is left out takes no place: a page that is not full is the last one
         rows = await store.overview.sessions(before, limit)
         found += [session_from(row) for row in rows if not is_synthetic(row["session_key"])]
         if len(rows) < limit:
             break
-        before = rows[-1]["updated_at"]
+        before = (rows[-1]["updated_at"], rows[-1]["id"])
     return found[:limit]
+
+
+def page_place(stored: StoredSession) -> tuple[int, str]:
+    """Where a session stands in `session_page`: the page before this place begins with the session behind it."""
+    return round(stored.updated_at.timestamp() * 1000), stored.id
 
 
 async def session(store: Store, key_or_id: str) -> StoredSession:

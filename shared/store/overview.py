@@ -28,7 +28,7 @@ class OverviewSql(Protocol):
     def parts_buried(self, *, destination: str, bound: int, limit: int) -> Step: ...
     def dead_page(self, *, state: str, before: int, limit: int) -> Step: ...
     def dead_of_conversation(self, *, session_key: str, limit: int) -> Step: ...
-    def sessions_before(self, *, before: int, limit: int) -> Step: ...
+    def sessions_before(self, *, before: int, before_id: str, limit: int) -> Step: ...
     def sessions_of_person(self, *, owner: str, limit: int) -> Step: ...
 
 
@@ -85,9 +85,9 @@ class OverviewRows:
         """The newest dead letters of a conversation."""
         return await self._rows(sql.dead_of_conversation(session_key=session_key, limit=limit))
 
-    async def sessions(self, before: int, limit: int) -> list[Row]:
-        """Sessions that were last active before a time (wall clock, ms), the last active first."""
-        return await self._rows(sql.sessions_before(before=before, limit=limit))
+    async def sessions(self, before: tuple[int, str], limit: int) -> list[Row]:
+        """Sessions before a time of last activity (wall clock, ms) and an id, the last active first."""
+        return await self._rows(sql.sessions_before(before=before[0], before_id=before[1], limit=limit))
 
     async def sessions_of(self, owner: str, limit: int) -> list[Row]:
         """The sessions of an owner, the last active first."""

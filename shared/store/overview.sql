@@ -64,9 +64,10 @@ SELECT id, kind, ref, session_key, reason, detail, attempts, state, created_at F
 WHERE session_key = :session_key ORDER BY created_at DESC LIMIT :limit
 
 -- name: sessions_before
--- Sessions by last activity before a given time, without their texts.
+-- Sessions by last activity before a given place in that order, without their texts. Sessions of one millisecond are ordered
+-- by id, so that none is left out where a page ends between them.
 SELECT id, session_key, version, message_count, created_at, updated_at, title, parent_id, ended_at, end_reason
-FROM sessions WHERE updated_at < :before ORDER BY updated_at DESC LIMIT :limit
+FROM sessions WHERE (updated_at, id) < (:before, :before_id) ORDER BY updated_at DESC, id DESC LIMIT :limit
 
 -- name: sessions_of_person
 -- Sessions of one owner by last activity, without their texts.

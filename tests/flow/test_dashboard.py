@@ -303,6 +303,24 @@ async def test_synthetic_sessions_take_no_place_in_lists(
 
 
 @on_sqlite
+async def test_sessions_of_one_millisecond_are_all_found_by_older(
+    rig: Rig, viewer: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chats = [key_of(f"c{n}") for n in range(5)]
+    for n, key in enumerate(chats):
+        await rig.accept(chat=f"c{n}")
+        await rig.run_turns(key)
+    await write(rig.pipe.store, "UPDATE sessions SET updated_at = 1763427000123")
+    monkeypatch.setattr(session_pages, "ROWS", 2)
+    page = await viewer.page("/sessions")
+    shown = page.text
+    while older := [values["href"] for tag, values in page.elements if tag == "a" and values.get("rel") == "next"]:
+        page = await viewer.page(older[0])
+        shown += page.text
+    assert [shown.count(key) for key in chats] == [1] * 5
+
+
+@on_sqlite
 async def test_a_text_that_is_edited_keeps_its_hidden_signs_and_its_lines(rig: Rig, admin: Visitor) -> None:
     text = "</textarea>\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}\nsecond line"
     id = await a_dead_letter(rig, text)

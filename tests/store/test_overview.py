@@ -9,6 +9,7 @@ from shared.operating.audit import Action, Operator, audited
 from shared.reading.audit import audit_log
 from shared.reading.dead_letters import LetterState, dead_letter_page
 from shared.reading.deliveries import flagged_parts, waiting_parts
+from shared.reading.sessions import page_place, session_page
 from shared.store import Store
 from tests.store.books import commit, load, mail, write
 from tests.support.pipe import key_of
@@ -60,6 +61,18 @@ async def test_dead_letters_come_in_pages(store: Store) -> None:
     first = await dead_letter_page(store, LetterState.OPEN, 3)
     rest = await dead_letter_page(store, LetterState.OPEN, 3, first[-1].id)
     assert [letter.ref for letter in (*first, *rest)] == ["r4", "r3", "r2", "r1", "r0"]
+
+
+async def test_sessions_of_one_millisecond_are_all_listed_across_pages(store: Store) -> None:
+    for n in range(5):
+        await commit(store, await load(store, key_of(f"c{n}")), await mail(store, chat=f"c{n}"))
+    await write(store, "UPDATE sessions SET updated_at = 1763427000123")
+    seen: list[str] = []
+    page = await session_page(store, 2)
+    while page:
+        seen += [one.session_key for one in page]
+        page = await session_page(store, 2, page_place(page[-1]))
+    assert sorted(seen) == [key_of(f"c{n}") for n in range(5)]
 
 
 async def test_an_action_is_written_down_before_it_is_made_and_its_outcome_after(store: Store) -> None:

@@ -67,7 +67,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "closed_chats_page": {"after": "to:webhook:7", "limit": 50},
     "dead_page": {"state": "open", "before": 10**9, "limit": 50},
     "dead_of_conversation": {"session_key": key_of("7"), "limit": 50},
-    "sessions_before": {"before": 10**9, "limit": 50},
+    "sessions_before": {"before": 10**9, "before_id": "", "limit": 50},
     "sessions_of_person": {"owner": "webhook:u=7", "limit": 50},
     "audit_list": {"before": 10**9, "limit": 50},
     "expired_inbox": {"before": 10**9, "turns_before": 10**9, "limit": 50},

@@ -14,11 +14,12 @@ from shared.errors import CannotDo
 from shared.operating.sessions import delete_session
 from shared.reading.export import export_session, json_line
 from shared.reading.sessions import (
-    NEWEST_MS,
+    NEWEST,
     Scope,
     SearchResult,
     StoredSession,
     last_rows,
+    page_place,
     session,
     session_page,
 )
@@ -37,8 +38,9 @@ async def search(desk: Desk, visit: Visit) -> Response:
         except CannotDo as error:
             wrong = str(error)
     else:
-        listed = await session_page(store, ROWS + 1, visit.number("before", NEWEST_MS))
-    more = int(listed[ROWS - 1].updated_at.timestamp() * 1000) if len(listed) > ROWS else None
+        before = (visit.number("before", NEWEST[0]), visit.asked("id"))
+        listed = await session_page(store, ROWS + 1, before)
+    more = page_place(listed[ROWS - 1]) if len(listed) > ROWS else None
     values = {"words": words, "wrong": wrong, "found": found, "listed": listed[:ROWS], "more": more}
     return desk.page("sessions.html", visit, **values)
 
