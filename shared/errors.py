@@ -33,6 +33,13 @@ class Denied(PipelineError):
     """Not authentic or not permitted: refused, without saying why."""
 
 
+class BotRefused(Denied):
+    """A platform takes nothing from this bot, whichever chat it is for: its token is no good, or its account is locked.
+
+    One try tells for all chats whether that is over. Plain Denied says so of one request only: a permission is missing.
+    """
+
+
 class OutOfScope(PipelineError):
     """The key is good, and it may not be used for this."""
 

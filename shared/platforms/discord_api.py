@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from shared import log
-from shared.errors import Ambiguous, Denied, PipelineError, RateLimited, Transient, Undeliverable
+from shared.errors import Ambiguous, BotRefused, PipelineError, RateLimited, Transient, Undeliverable
 from shared.http_client import HttpAnswer, HttpClient, HttpStream, open_http_client, retry_after
 from shared.multipart import Multipart, Upload
 from shared.origin import require_own
@@ -58,7 +58,7 @@ class DiscordApi:
     ) -> dict[str, Any]:
         """The object that Discord answers with; empty where it answers with nothing. Otherwise raises:
 
-        RateLimited; Transient, or Ambiguous where it may have been carried out; Denied when the token is no good; Refused.
+        RateLimited; Transient, or Ambiguous where it may have been carried out; BotRefused when the token is no good; Refused.
         A route that is known to be exhausted is not asked: RateLimited says for how long. `file` is attached to the message.
         """
         self._limits.check(route)
@@ -125,7 +125,7 @@ def _error(route: Route, answer: HttpAnswer, found: Mapping[str, Any]) -> Pipeli
     if status >= 500 or status == 408 or code == OVERLOADED:
         return Transient(f"HTTP {status}")
     if (status == 401 or code == UNAUTHORISED) and not route.is_interaction:
-        return Denied(f"Discord refuses the token ({status})")
+        return BotRefused(f"Discord refuses the token ({status})")
     if type(code) is not int:
         return Transient(f"HTTP {status}, and no word of Discord's")  # a page of something between us
     return DiscordRefused(status, code, str(found.get("message", ""))[:200])

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from shared import log
-from shared.errors import Ambiguous, Conflict, Denied, PipelineError, RateLimited, Transient, Undeliverable
+from shared.errors import Ambiguous, BotRefused, Conflict, Denied, PipelineError, RateLimited, Transient, Undeliverable
 from shared.http_client import HttpAnswer, HttpClient, HttpStream, open_http_client, retry_after
 from shared.multipart import Multipart, Upload
 from shared.platforms.feishu import FeishuSettings
@@ -27,7 +27,7 @@ _JSON = {"content-type": "application/json; charset=utf-8"}
 _CHAT_LIMITED = 230020
 _LIMITED = frozenset({99991400, 99991402, _CHAT_LIMITED, 11232})
 _TOKEN = frozenset({99991663, 99991664, 99991665, 99991666, 99991668})  # no good any more: another may be
-_AUTH = _TOKEN | {99991672, 99991679, 99991680, 99991681}
+_SCOPE = frozenset({99991672, 99991679, 99991680, 99991681})
 _BEING_SENT = 230049  # the same uuid, a moment ago: nobody knows yet what becomes of it
 _CLOSED = frozenset(
     {230002, 230013, 230045, 232009}
@@ -75,8 +75,9 @@ class OpenApi:
     ) -> dict[str, Any]:
         """The answer of a method below /open-apis. Raises the five things that a caller can do about one that is none:
 
-        RateLimited; Transient, or Ambiguous where it may have been carried out; Denied when Feishu refuses the app; Refused
-        and other Undeliverable. A token that is no good any more is renewed, and the call made again, once.
+        RateLimited; Transient, or Ambiguous where it may have been carried out; BotRefused when Feishu refuses the app, Denied
+        when the app lacks a scope; Refused and other Undeliverable. A token that is no good any more is renewed, and the call
+        made again, once.
         """
         body = orjson.dumps(fields) if fields is not None else b""
         for is_last in (False, True):
@@ -168,7 +169,7 @@ class OpenApi:
         fields = {"app_id": self._app_id, "app_secret": self._secret.get_secret_value()}
         found = await self._ask("/open-apis/auth/v3/tenant_access_token/internal", fields)
         if (code := _code(found)) != 0:
-            raise Denied(f"Feishu refuses the app's id or secret ({code})")
+            raise BotRefused(f"Feishu refuses the app's id or secret ({code})")
         text, seconds = found.get("tenant_access_token"), found.get("expire")
         if not isinstance(text, str) or not text.isascii() or not text.isprintable() or not text:
             raise Transient("Feishu: a token that is none")
@@ -204,7 +205,9 @@ def _error(answer: HttpAnswer, found: dict[str, Any]) -> PipelineError:
     if status == 429 or code in _LIMITED:
         wait = retry_after(answer.headers.get(RESET), answer.headers.get("retry-after"), longest=LONGEST_WAIT)
         return RateLimited(wait, whole_bot=code != _CHAT_LIMITED)
-    if code in _AUTH:
+    if code in _TOKEN:
+        return BotRefused(f"Feishu refuses the app ({code})")
+    if code in _SCOPE:
         return Denied(f"Feishu refuses the app ({code})")
     if code == _BEING_SENT:
         return Ambiguous(f"Feishu: {code}")
@@ -214,7 +217,9 @@ def _error(answer: HttpAnswer, found: dict[str, Any]) -> PipelineError:
         return FeishuRefused(code, str(found.get("msg", ""))[:200])
     if status == 200:
         return Ambiguous("an answer that is none of Feishu's")
-    if status in (401, 403, 404):
+    if status == 401:
+        return BotRefused(f"Feishu: HTTP {status}")
+    if status in (403, 404):
         return Denied(f"Feishu: HTTP {status}")
     return Undeliverable(f"HTTP {status}") if 400 <= status < 500 else Transient(f"HTTP {status}")
 

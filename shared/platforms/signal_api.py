@@ -11,7 +11,7 @@ import orjson
 from yarl import URL
 
 from shared import log
-from shared.errors import Ambiguous, Denied, PipelineError, RateLimited, Transient, Undeliverable
+from shared.errors import Ambiguous, BotRefused, Denied, PipelineError, RateLimited, Transient, Undeliverable
 from shared.http_client import HttpClient, open_http_client, retry_after
 from shared.platforms.signal import NAME, SignalSettings
 
@@ -111,7 +111,7 @@ def _response(error: dict[str, Any]) -> dict[str, Any]:
 
 def _refusal(status: int) -> PipelineError:
     if status in _MISCONFIGURED:
-        return Denied(f"signal-cli's daemon refuses us (HTTP {status})")
+        return BotRefused(f"signal-cli's daemon refuses us (HTTP {status})")
     return Transient(f"HTTP {status}") if status >= 500 or status == 408 else Undeliverable(f"HTTP {status}")
 
 

@@ -13,7 +13,7 @@ import orjson
 from pydantic import SecretStr
 
 from shared import log
-from shared.errors import Ambiguous, Denied, PipelineError, RateLimited, Transient, Undeliverable
+from shared.errors import Ambiguous, BotRefused, Denied, PipelineError, RateLimited, Transient, Undeliverable
 from shared.http_client import HttpAnswer, HttpClient, HttpStream, open_http_client, retry_after
 from shared.multipart import Multipart, Upload
 from shared.origin import require_own
@@ -25,17 +25,17 @@ CALL_SECONDS = 15.0
 LONGEST_WAIT = timedelta(days=1)
 _JSON, _FORM = "application/json; charset=utf-8", "application/x-www-form-urlencoded"
 _LIMITED = frozenset({"ratelimited", "rate_limited"})
-_AUTH = frozenset(
+_TOKEN = frozenset(
     {
         "invalid_auth",
         "not_authed",
         "token_revoked",
         "token_expired",
         "account_inactive",
-        "missing_scope",
         "not_allowed_token_type",
     }
 )
+_SCOPE = "missing_scope"
 _CLOSED = frozenset({"channel_not_found", "not_in_channel", "is_archived", "user_not_found", "messages_tab_disabled"})
 _TRANSIENT = frozenset({"internal_error", "service_unavailable", "request_timeout", "team_added_to_org"})
 _FILE_DOMAINS = ("slack.com", "slack-files.com")
@@ -71,7 +71,8 @@ class WebApi:
     async def call(self, method: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out a method that changes something. Raises the five things that a caller can do about a failure:
 
-        RateLimited; Transient, or Ambiguous where it may have been carried out; Denied when the token is no good; Refused.
+        RateLimited; Transient, or Ambiguous where it may have been carried out; BotRefused when the token is no good; Denied when it lacks a scope;
+        Refused.
         """
         return await self._post(method, orjson.dumps(fields), _JSON)
 
@@ -164,7 +165,9 @@ def _error(answer: HttpAnswer, found: dict[str, Any]) -> PipelineError:
     status, error = answer.status, str(found.get("error", ""))[:100]
     if status == 429 or error in _LIMITED:
         return RateLimited(retry_after(answer.headers.get("retry-after"), longest=LONGEST_WAIT))
-    if error in _AUTH or status in (401, 403, 404):
+    if error in _TOKEN or status == 401:
+        return BotRefused(f"Slack refuses the token ({error or status})")
+    if error == _SCOPE or status in (403, 404):
         needed = f", needed: {str(found['needed'])[:100]}" if "needed" in found else ""
         return Denied(f"Slack refuses the token ({error or status}{needed})")
     if error == _HALF_DONE:

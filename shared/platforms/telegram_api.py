@@ -12,7 +12,7 @@ import orjson
 from yarl import URL
 
 from shared import log
-from shared.errors import Ambiguous, Conflict, Denied, PipelineError, RateLimited, Transient, Undeliverable
+from shared.errors import Ambiguous, BotRefused, Conflict, Denied, PipelineError, RateLimited, Transient, Undeliverable
 from shared.http_client import HttpAnswer, HttpClient, HttpStream, open_http_client, retry_after
 from shared.multipart import Multipart, Upload
 from shared.platforms.telegram import UPDATE_KINDS, TelegramSettings
@@ -51,7 +51,7 @@ class BotApi:
     async def call(self, method: str, fields: dict[str, Any], seconds: float | None = None) -> Any:
         """The result of a method. Raises the five things that a caller can do about an answer that is none:
 
-        RateLimited; Transient, or Ambiguous where it may have been carried out; Denied when the token is no good;
+        RateLimited; Transient, or Ambiguous where it may have been carried out; BotRefused when the token is no good;
         BadRequest or another Undeliverable; and Conflict when updates go elsewhere.
         """
         return _result(await self._post(method, fields, seconds))
@@ -146,7 +146,7 @@ def _error(answer: HttpAnswer, found: dict[str, Any]) -> PipelineError:
         said = (parameters.get("retry_after"), answer.headers.get("retry-after"))
         return RateLimited(retry_after(*said, longest=LONGEST_WAIT))
     if status in (401, 404):
-        return Denied(f"Telegram refuses the token ({status})")
+        return BotRefused(f"Telegram refuses the token ({status})")
     if status == 409:
         return Conflict("another process polls with this token, or a webhook is set")
     if status == 400:

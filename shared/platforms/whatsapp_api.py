@@ -12,7 +12,7 @@ from urllib.parse import quote
 import orjson
 
 from shared import log
-from shared.errors import Ambiguous, Denied, PipelineError, RateLimited, Transient, Undeliverable
+from shared.errors import Ambiguous, BotRefused, Denied, PipelineError, RateLimited, Transient, Undeliverable
 from shared.http_client import HttpAnswer, HttpClient, HttpStream, open_http_client, retry_after
 from shared.multipart import Multipart, Upload
 from shared.origin import require_own
@@ -26,8 +26,10 @@ SPAM = 131048  # passes after hours
 NOT_TODAY = frozenset({131049, 131064})  # not to be tried again for a day
 OF_PERSON = NOT_TODAY | {131056}  # too many for this person; the others are about the number or the app
 PASSING = frozenset({1, 2, 131000, 131016, 131057})
-REFUSED_TOKEN = frozenset({0, 3, 10, 190, *range(200, 300)})
-REFUSED_ACCOUNT = {131031: "the account is locked", 368: "the account is blocked", 131042: "payment is missing"}
+REFUSED_TOKEN = frozenset({0, 190})
+MISSING_PERMISSION = frozenset({3, 10, *range(200, 300)})
+REFUSED_ACCOUNT = {131031: "the account is locked", 368: "the account is blocked"}
+MISSING_PAYMENT = {131042: "payment is missing"}  # of what costs something: other messages may pass
 PERMANENT = {
     100: "a parameter is wrong",
     130472: "the person is part of an experiment of Meta's",
@@ -46,7 +48,11 @@ CLOSED = frozenset({131026, 131030, 131047, 131050})  # nothing is taken there b
 
 def reason_of(code: int) -> str:
     """What a code means, in words for an operator."""
-    known = PERMANENT.get(code) or REFUSED_ACCOUNT.get(code) or ("a template is wrong" if _is_template(code) else "")
+    known = (
+        PERMANENT.get(code)
+        or (REFUSED_ACCOUNT | MISSING_PAYMENT).get(code)
+        or ("a template is wrong" if _is_template(code) else "")
+    )
     return f"code {code}: {known}" if known else f"code {code}"
 
 
@@ -115,10 +121,15 @@ class CloudApi:
         if code in PASSING or status >= 500 or status == 408:
             return Transient(f"HTTP {status}, {reason_of(code)}" if code is not None else f"HTTP {status}")
         if code in REFUSED_ACCOUNT:
+            return BotRefused(f"WhatsApp refuses the account ({reason_of(code)})")
+        if code in MISSING_PAYMENT:
             return Denied(f"WhatsApp refuses the account ({reason_of(code)})")
         known = code in PERMANENT or (code is not None and _is_template(code))
-        if code in REFUSED_TOKEN or (not known and status in (401, 403)):
-            return Denied(f"WhatsApp refuses the token ({status}{f', code {code}' if code is not None else ''})")
+        said = f"WhatsApp refuses the token ({status}{f', code {code}' if code is not None else ''})"
+        if code in MISSING_PERMISSION or (not known and code not in REFUSED_TOKEN and status == 403):
+            return Denied(said)
+        if code in REFUSED_TOKEN or (not known and status == 401):
+            return BotRefused(said)
         what = f"HTTP {status}, {reason_of(code)}" if code is not None else f"HTTP {status}"
         return Undeliverable(what, closes_chat=code in CLOSED)
 

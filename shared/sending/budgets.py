@@ -1,6 +1,6 @@
 """How much may be sent now, to a chat and by a bot, over all workers together: counted in Redis, on its clock.
 
-kt:budget:<bot>           hash full_at/held_until, with a TTL: what the bot has sent lately, to all its chats
+kt:budget:<bot>           hash full_at/held_until/refused, with a TTL: what the bot has sent lately, to all its chats
 kt:budget:<bot>:edits     the same of changes of drafts, where the platform counts them
 kt:budget:<destination>   the same of one chat, and reserved_at: when its next reply may use the send that it took from the bot
 
@@ -24,6 +24,8 @@ from shared.redis_servers import RedisServer, Script, Servers
 from shared.settings import Settings
 
 RESERVATION_MS = 10_000  # a chat whose turn has come and that does not send for so long gets in line again
+PROBE = -1  # spend.lua: this send tells whether a refused bot is refused no longer
+REFUSED_WAIT = timedelta(minutes=1)  # while a platform refuses our credentials: somebody has to change them
 KEEP_MS = 60_000  # a budget that was held is remembered for so long: it does not begin with a burst
 OWN_BURST = 5  # of a rate that only the settings know
 _HERE = Path(__file__).parent
@@ -35,6 +37,7 @@ class SendBudgets:
 
     def __init__(self, servers: Servers, settings: Settings) -> None:
         self._servers = servers
+        self._probing = set[str]()  # refused bots of which a chat of this process was let through
         blocks = ((PLATFORMS[name], settings.platform(name)) for name in settings.connected)
         self._budgets = {facts.name: budget for facts, block in blocks if (budget := _budget(facts, block)) is not None}
 
@@ -56,7 +59,22 @@ class SendBudgets:
         if to.platform not in self._budgets or wait <= timedelta(0):
             return
         name = keys.send_budget(_bot(to) if whole_bot else str(to))
-        await self._server(to).call(HOLD, [name], [int(wait.total_seconds() * 1000), KEEP_MS])
+        await self._server(to).call(HOLD, [name], [int(wait.total_seconds() * 1000), KEEP_MS, 0])
+
+    async def refuse(self, to: Destination) -> None:
+        """The platform takes nothing from this bot: no worker sends to any of its chats for REFUSED_WAIT. Then `take` lets one
+        chat at a time through, until `answered` says that the platform took what it sent."""
+        self._probing.discard(_bot(to))
+        if to.platform in self._budgets:
+            args = [int(REFUSED_WAIT.total_seconds() * 1000), KEEP_MS, 1]
+            await self._server(to).call(HOLD, [keys.send_budget(_bot(to))], args)
+
+    async def answered(self, to: Destination) -> None:
+        """The platform no longer refuses this bot. Costs a call only after `take` let a chat of a refused bot through."""
+        if (bot := _bot(to)) in self._probing:
+            self._probing.discard(bot)
+            server = self._server(to)
+            await server.asked(server.client.hdel(keys.send_budget(bot), "refused"))
 
     async def free(self, to: Destination) -> None:
         """Forget what this chat has sent and that it was to wait. Its bot's budget stays as it is."""
@@ -73,7 +91,10 @@ class SendBudgets:
         is_group = PLATFORMS[to.platform].chat_type_of(to.chat) == "group"
         rates = (budget.group or budget.chat if is_group else budget.chat, budget.bot, budget.edits)
         args = [int(is_edit), RESERVATION_MS, *(number for rate in rates for number in _numbers(rate))]
-        return timedelta(milliseconds=await self._server(to).call(SPEND, names, args))
+        wait_ms = await self._server(to).call(SPEND, names, args)
+        if wait_ms == PROBE:
+            self._probing.add(bot)
+        return timedelta(milliseconds=max(wait_ms, 0))
 
     def _server(self, to: Destination) -> RedisServer:
         return self._servers.of_key(_bot(to))

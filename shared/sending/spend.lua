@@ -2,11 +2,13 @@
 -- Each budget is a hash: `full_at` is when its whole burst is there again, `held_until` is until when the platform asked to wait.
 -- A reply that its bot keeps waiting takes the bot's next free send now, to be used at that time (`reserved_at`), so that
 -- waiting chats go one after another. A hold that comes later makes a reservation void, and so does time.
+-- Of a bot that is `refused`, one chat at a time may send when the hold is over: the probe. The others wait for its outcome, and
+-- if there is none for `reservation_ms`, another chat probes.
 -- A change of a draft reserves nothing, and leaves half of each burst to replies.
 -- KEYS[1] chat  KEYS[2] bot  KEYS[3] edits
 -- ARGV[1] is edit?  ARGV[2] reservation_ms
 -- ARGV[3] and on, for chat, bot and edits: the milliseconds between two sends, 0 = any number; and the burst
--- Returns 0 when it may be sent now, else the milliseconds to wait.
+-- Returns 0 when it may be sent now, -1 when it may be sent now and is the probe, else the milliseconds to wait.
 -- include ../lane/now.lua
 local chat, bot, edits = KEYS[1], KEYS[2], KEYS[3]
 local is_edit, reservation_ms = ARGV[1] == '1', tonumber(ARGV[2])
@@ -25,7 +27,10 @@ local function take(from)
   redis.call('PEXPIRE', from.name, math.ceil(from.full_at + from.interval_ms - now) + 1000)
 end
 local of_chat, of_bot = budget(3, chat), budget(5, bot)
+local is_refused = redis.call('HEXISTS', bot, 'refused') == 1
+if is_refused and of_bot.held_until > now then return math.ceil(of_bot.held_until - now) end
 if is_edit then
+  if is_refused then return reservation_ms end
   local of_edits = budget(7, edits)
   local free_at = math.max(of_chat.edit_at, of_bot.edit_at, of_edits.free_at)
   if free_at > now then return math.ceil(free_at - now) end
@@ -35,6 +40,12 @@ if is_edit then
   return 0
 end
 if of_chat.free_at > now then return math.ceil(of_chat.free_at - now) end
+if is_refused then
+  redis.call('HSET', bot, 'held_until', now + reservation_ms)
+  redis.call('PEXPIRE', bot, math.max(redis.call('PTTL', bot), 2 * reservation_ms))
+  take(of_chat)
+  return -1
+end
 local reserved_at = tonumber(redis.call('HGET', chat, 'reserved_at'))
 if reserved_at and reserved_at >= of_bot.held_until and reserved_at + reservation_ms >= now then
   if reserved_at > now then return math.ceil(reserved_at - now) end

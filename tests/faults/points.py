@@ -70,6 +70,7 @@ REACHED_BY_A_TEST = {
     "ask.before_expiry": "tests/flow/test_question_ends.py",
     "ask.before_park": "tests/flow/test_asking.py",
     "deliver.before_hold": "tests/flow/test_send_budget.py",
+    "deliver.before_refuse": "tests/flow/test_send_budget.py",
     "fetch.after": "tests/flow/test_media.py",
     "fetch.before": "tests/flow/test_media.py",
     "interrupt.before_stop": "tests/flow/test_busy.py",

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from shared.errors import RateLimited
+from shared.errors import BotRefused, Denied, RateLimited, Undeliverable
 from shared.failpoints import Injected
 from shared.messages import Part, Receipt
 from shared.platforms.facts import Idempotency
 from shared.platforms.telegram import TelegramSettings
 from shared.reading.keys import KeyPhase, KeyState, state_of_key
+from shared.sending import budgets
+from shared.sending.budgets import REFUSED_WAIT
 from shared.settings import Settings
 from tests.store.books import ask
 from tests.support.pipe import Rig
@@ -35,8 +37,10 @@ class Taking:
     def __init__(self, *answers: Exception) -> None:
         self.answers = list(answers)
         self.sent: list[tuple[str, str]] = []
+        self.asked = 0
 
     async def send(self, part: Part) -> Receipt:
+        self.asked += 1
         if self.answers:
             raise self.answers.pop(0)
         self.sent.append((part.to.chat, part.text))
@@ -64,6 +68,8 @@ async def decide(rig: Rig, chat: str, *texts: str) -> None:
 async def deliver(rig: Rig, chat: str, sender: Taking) -> KeyState:
     """What a worker does with the chat's wake, and how the chat stands afterwards."""
     lane, place = rig.pipe.deliveries, f"to:telegram:{chat}"
+    while await rig.pop(lane, place) is not None:  # wakes of earlier times, also of other chats of the partition
+        pass
     await rig.expire_lease(lane, place)
     await lane.recover(place)
     _, lease = await rig.start(lane, place)
@@ -106,6 +112,66 @@ async def test_M10_a_platforms_wish_to_wait_is_kept_and_holds_up_no_other_chat(r
     assert waits(await deliver(rig, "1", sender), HOUR)  # whoever wakes it early
     assert (await deliver(rig, "2", sender)).state is KeyPhase.IDLE
     assert sender.sent == [("2", "echo: hello")]
+
+
+async def pass_time(rig: Rig, time: timedelta) -> None:
+    """As if so much time had passed since the budgets were asked last."""
+    for server in rig.pipe.servers.all:
+        async for name in server.client.scan_iter("kt:budget:*"):
+            for field, at in (await server.client.hgetall(name)).items():
+                await server.client.hset(name, field, str(float(at) - time.total_seconds() * 1000))
+
+
+@pytest.mark.parametrize("end", ["taken", "refused for its chat", "lacks a scope"])
+async def test_while_a_token_is_refused_all_chats_of_the_bot_wait_for_one_send(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(budgets, "REFUSED_WAIT", HOUR)  # so that no time passes by itself
+    monkeypatch.setattr(budgets, "RESERVATION_MS", HOUR.total_seconds() * 1000)
+    ends = {"refused for its chat": Undeliverable("blocked"), "lacks a scope": Denied("no scope")}
+    sender = Taking(BotRefused("401"), BotRefused("401"), *([ends[end]] if end in ends else []))
+    waiting = ["1", "2", "3", "4"]
+    for chat in waiting:
+        await decide(rig, chat, "hello")
+    for probe in (1, 2, 3):  # refused, refused again, answered
+        waiting = [chat for chat in waiting if (await deliver(rig, chat, sender)).state is not KeyPhase.IDLE]
+        assert sender.asked == probe
+        await pass_time(rig, HOUR)
+    assert len(waiting) == (4 if end == "lacks a scope" else 3)
+    for _ in range(6):  # the budget of the bot has one send in an hour
+        waiting = [chat for chat in waiting if (await deliver(rig, chat, sender)).state is not KeyPhase.IDLE]
+        await pass_time(rig, HOUR)
+    rows = await ask(rig.pipe.store, "SELECT state, attempts - waits AS counted FROM outbox ORDER BY id")
+    states = ["buried" if end == "refused for its chat" else "sent", "sent", "sent", "sent"]
+    assert [(row["state"], row["counted"]) for row in rows] == [(state, 1) for state in states]
+
+
+async def test_a_missing_permission_holds_up_no_other_chat(rig: Rig) -> None:
+    sender = Taking(Denied("no scope"))
+    for chat in ("1", "2"):
+        await decide(rig, chat, "hello")
+    assert waits(await deliver(rig, "1", sender), REFUSED_WAIT)
+    assert (await deliver(rig, "2", sender)).state is KeyPhase.IDLE
+    assert sender.sent == [("2", "echo: hello")]
+
+
+async def test_a_crash_before_a_refused_bot_is_held_costs_the_reply_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(point: str) -> None:
+        if point == "deliver.before_refuse":
+            raise Injected(point)
+
+    sender = Taking(BotRefused("401"))
+    await decide(rig, "1", "hello")
+    with monkeypatch.context() as crashing:
+        crashing.setattr(delivering, "reach", crash)
+        with pytest.raises(Injected):
+            await deliver(rig, "1", sender)
+    [row] = await ask(rig.pipe.store, "SELECT state, attempts, waits FROM outbox")
+    assert tuple(row.values()) == ("pending", 1, 1)
+    await deliver(rig, "1", sender)
+    assert sender.sent == [("1", "echo: hello")]
 
 
 async def test_a_crash_before_a_chat_is_held_costs_the_reply_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,29 @@ async def test_a_bot_that_is_asked_to_wait_waits_in_all_chats_and_goes_on_withou
     assert await clocked.worker.take(Destination("telegram", "second", "1")) == NOW
 
 
+async def test_a_refused_bot_goes_on_with_one_chat_at_a_time_until_the_platform_takes_what_it_sends(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REFUSED_WAIT", HOUR)
+    monkeypatch.setattr(module, "RESERVATION_MS", HOUR.total_seconds() * 1000)
+    clocked = Clocked(servers, telegram())
+    await clocked.worker.refuse(to("1"))
+    chats = [str(n) for n in range(20)]
+    assert all(near(wait, HOUR) for wait in await clocked.takes(*chats))
+    await clocked.pass_time(HOUR)
+    assert (await clocked.takes(*chats)).count(NOW) == 1
+    assert await clocked.worker.take_edit(to("other")) > NOW  # a change of a draft is no probe
+    await clocked.pass_time(HOUR)
+    [probing, idle] = clocked.workers
+    assert await probing.take(to("1")) == NOW  # nobody knows what became of the first one
+    await idle.answered(to("5"))  # it let nobody through
+    assert (await clocked.takes(*chats)).count(NOW) == 0
+    await probing.answered(to("1"))
+    await clocked.pass_time(HOUR)
+    assert (await clocked.takes("2", "3")).count(NOW) > 0
+    assert await clocked.worker.take(to("1", account="second")) == NOW
+
+
 async def test_a_chat_that_is_asked_to_wait_holds_up_no_other(servers: Servers) -> None:
     clocked = Clocked(servers, telegram())
     await clocked.worker.hold(to("1"), HOUR, whole_bot=False)

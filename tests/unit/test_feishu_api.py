@@ -11,7 +11,7 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from shared.errors import Ambiguous, Conflict, Denied, PipelineError, RateLimited, Transient, Undeliverable
+from shared.errors import Ambiguous, BotRefused, Conflict, Denied, PipelineError, RateLimited, Transient, Undeliverable
 from shared.platforms.feishu import FeishuSettings
 from shared.platforms.feishu_api import FeishuRefused, OpenApi, open_api
 from shared.platforms.feishu_token import FeishuTokens, Token, lasting
@@ -69,7 +69,7 @@ async def test_a_frequency_limit_is_waited_for(platform: FakeApi, code: int, sta
     [
         (said(0, 429), None),
         (Answer(429, b"slow down"), RateLimited),
-        *[(said(code), Denied) for code in (99991663, 99991664, 99991665, 99991666, 99991668)],
+        *[(said(code), BotRefused) for code in (99991663, 99991664, 99991665, 99991666, 99991668)],
         *[(said(code), Denied) for code in (99991672, 99991679, 99991680, 99991681)],
         *[
             (said(code, 200), FeishuRefused)
@@ -77,12 +77,12 @@ async def test_a_frequency_limit_is_waited_for(platform: FakeApi, code: int, sta
         ],
         *[(said(code), FeishuRefused) for code in (230025, 230027, 230045, 230050, 230099, 232009, 424242)],
         (said(230049), Ambiguous),
-        (said(424242, 401), Denied),
+        (said(424242, 401), BotRefused),
         (said(424242, 500), Transient),
         (Answer(502, b"<html>"), Transient),
         (Answer(408, b""), Transient),
         (Answer(302, b""), Transient),
-        (Answer(401, b""), Denied),
+        (Answer(401, b""), BotRefused),
         (Answer(404, b"<html>"), Denied),
         (Answer(413, b"<html>"), Undeliverable),
         (Answer(200, b"<html>"), Ambiguous),
@@ -138,8 +138,8 @@ async def test_a_token_is_renewed_before_its_end_and_the_old_one_serves_while_th
 @pytest.mark.parametrize(
     ("given", "kind"),
     [
-        (said(10014, 200), Denied),
-        (said(10003, 400), Denied),
+        (said(10014, 200), BotRefused),
+        (said(10003, 400), BotRefused),
         (said(99991400, 400), RateLimited),
         (Answer(502, b"<html>"), Transient),
         (Answer(200, b"<html>"), Transient),

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from shared.errors import Ambiguous, Conflict, Denied, PipelineError, RateLimited, Transient, Undeliverable
+from shared.errors import Ambiguous, BotRefused, Conflict, Denied, PipelineError, RateLimited, Transient, Undeliverable
 from shared.http_client import DEFAULT_WAIT
 from shared.platforms import discord_api, slack_api, telegram_api
 from shared.platforms.discord import DiscordSettings
@@ -87,8 +87,8 @@ async def discord(fake: FakeApi) -> AsyncIterator[DiscordApi]:
         ((500, {}), Transient, None),
         ((499, {"code": 7}), discord_api.DiscordRefused, None),
         ((408, {}), Transient, None),
-        ((401, {}), Denied, None),
-        ((403, {"code": 40001}), Denied, None),
+        ((401, {}), BotRefused, None),
+        ((403, {"code": 40001}), BotRefused, None),
         ((404, {"code": 10003, "message": "Unknown Channel"}), discord_api.DiscordRefused, None),
         ((404, {"code": True}), Transient, None),
         ((404, b"<html>"), Transient, None),
@@ -174,9 +174,9 @@ async def slack(fake: FakeApi) -> AsyncIterator[WebApi]:
         ((429, {}, {"retry-after": "7"}), RateLimited, 7),
         ((429, b""), RateLimited, PATIENT),
         ((200, {"ok": False, "error": "ratelimited"}, {"retry-after": "90000"}), RateLimited, DAY),
-        ((200, {"ok": False, "error": "invalid_auth"}), Denied, None),
+        ((200, {"ok": False, "error": "invalid_auth"}), BotRefused, None),
         ((200, {"ok": False, "error": "missing_scope", "needed": "chat:write"}), Denied, None),
-        ((401, b""), Denied, None),
+        ((401, b""), BotRefused, None),
         ((403, b""), Denied, None),
         ((404, b""), Denied, None),
         ((200, {"ok": False, "error": "fatal_error"}), Ambiguous, None),
@@ -269,8 +269,8 @@ async def telegram(fake: FakeApi) -> AsyncIterator[BotApi]:
         ((429, {"parameters": {"retry_after": 9}}, {"retry-after": "3"}), RateLimited, 9),
         ((429, {"parameters": []}, {"retry-after": "3"}), RateLimited, 3),
         ((429, {"parameters": {"retry_after": 90_000}}), RateLimited, DAY),
-        ((401, {}), Denied, None),
-        ((404, {}), Denied, None),
+        ((401, {}), BotRefused, None),
+        ((404, {}), BotRefused, None),
         ((409, {}), Conflict, None),
         ((400, {"description": "chat not found"}), BadRequest, None),
         ((400, {"description": "moved", "parameters": {"migrate_to_chat_id": -100}}), BadRequest, None),
@@ -354,9 +354,9 @@ LIMITED = {"data": {"response": {"results": [{"type": "SUCCESS"}, {"retryAfterSe
     [
         ((429, {}, {"retry-after": "7"}), RateLimited, 7),
         ((429, {}, {"retry-after": "90000"}), RateLimited, DAY),
-        ((401, {}), Denied, None),
-        ((404, {}), Denied, None),
-        ((421, {}), Denied, None),
+        ((401, {}), BotRefused, None),
+        ((404, {}), BotRefused, None),
+        ((421, {}), BotRefused, None),
         ((400, {}), Undeliverable, None),
         ((408, {}), Transient, None),
         ((499, {}), Undeliverable, None),

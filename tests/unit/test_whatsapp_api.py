@@ -9,7 +9,7 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from shared.errors import Ambiguous, Denied, PipelineError, RateLimited, Transient, Undeliverable
+from shared.errors import Ambiguous, BotRefused, Denied, PipelineError, RateLimited, Transient, Undeliverable
 from shared.http_client import HttpAnswer
 from shared.platforms.whatsapp import WhatsAppSettings
 from shared.platforms.whatsapp_api import CloudApi, message_id_in
@@ -82,23 +82,26 @@ async def test_outside_the_24_hours_the_reason_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "code"),
+    ("status", "code", "meaning"),
     [
-        (401, 0),
-        (400, 3),
-        (403, 10),
-        (401, 190),
-        (403, 200),
-        (403, 299),
-        (400, 131031),
-        (400, 368),
-        (400, 131042),
-        (401, None),
-        (403, 131005),
+        (401, 0, BotRefused),
+        (400, 3, Denied),
+        (403, 10, Denied),
+        (401, 190, BotRefused),
+        (403, 190, BotRefused),
+        (403, 200, Denied),
+        (403, 299, Denied),
+        (400, 131031, BotRefused),
+        (400, 368, BotRefused),
+        (400, 131042, Denied),
+        (401, None, BotRefused),
+        (403, 131005, Denied),
     ],
 )
-async def test_while_the_token_or_the_account_is_refused_replies_wait(status: int, code: int | None) -> None:
-    assert isinstance(await said(status, code), Denied)
+async def test_while_the_token_or_the_account_is_refused_replies_wait(
+    status: int, code: int | None, meaning: type[Denied]
+) -> None:
+    assert type(await said(status, code)) is meaning
 
 
 @pytest.mark.parametrize(

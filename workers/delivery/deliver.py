@@ -21,12 +21,13 @@ from shared import log, metrics
 from shared.background import survived
 from shared.backoff import backoff
 from shared.codec import message_id
-from shared.errors import Ambiguous, Denied, RateLimited, TooNew, Transient, Unavailable, Undeliverable
+from shared.errors import Ambiguous, BotRefused, Denied, RateLimited, TooNew, Transient, Unavailable, Undeliverable
 from shared.failpoints import reach
 from shared.lane import Lease
 from shared.messages import Part, Receipt
 from shared.pipeline import Pipeline
 from shared.platforms.facts import Idempotency
+from shared.sending.budgets import REFUSED_WAIT
 from shared.settings import Settings
 from shared.stages import correlate, stage
 from shared.value import value
@@ -36,7 +37,6 @@ from workers.newer import delay_for_newer
 AT_ONCE = 50  # parts that are acknowledged together
 LOOK_SECONDS = 1.0  # parts are sent for so long; then acknowledging looks whether a pause holds the destination
 RETRY_SECONDS = 0.5  # between tries while the database is away
-REFUSED_WAIT = timedelta(minutes=1)  # while a platform refuses our credentials: somebody has to change them
 BACKOFF_SPREAD = 0.2
 CLOSED = "chat closed"  # why a part was not sent that nobody in the chat asked for
 Answer = TypeVar("Answer")
@@ -78,6 +78,25 @@ class Outgoing:
         if self._budgeted is not None:
             reach("deliver.before_hold")  # after a crash here the platform says it again
             await self._budgets.hold(self._budgeted, error.retry_after, whole_bot=error.whole_bot)
+
+    async def denied(self, part: Part, error: Denied) -> None:
+        """The platform refuses our credentials: the attempt does not count. If it takes nothing from this bot at all, no worker
+        sends to any of its chats for a while, and then one send finds out for all of them."""
+        platform = part.to.platform
+        log.get().error("the platform refuses our credentials: replies wait", platform=platform, reason=str(error))
+        await self.failed(part, str(error), asked_to_wait=True)
+        if self._budgeted is None:
+            return
+        reach("deliver.before_refuse")  # after a crash here the platform says it again
+        if isinstance(error, BotRefused):
+            await self._budgets.refuse(self._budgeted)
+        else:
+            await self._budgets.answered(self._budgeted)
+
+    async def answered(self) -> None:
+        """The platform knows this bot, whatever it said about the part."""
+        if self._budgeted is not None:
+            await self._budgets.answered(self._budgeted)
 
     async def next(self) -> Part | None:
         """The part that is next, as one that is being sent from now on, or that somebody else was sending."""
@@ -227,10 +246,10 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
             receipt = await _attempt(sender, await outgoing.in_place(part))
     except Undeliverable as error:
         await outgoing.refused(part, error)
+        await outgoing.answered()
         return None
     except Denied as error:
-        log.get().error("the platform refuses our credentials: replies wait", platform=platform, reason=str(error))
-        await outgoing.failed(part, str(error), asked_to_wait=True)
+        await outgoing.denied(part, error)
         return REFUSED_WAIT
     except RateLimited as error:
         await outgoing.asked_to_wait(part, error)
@@ -252,6 +271,7 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
     reach("deliver.before_sent")
     await outgoing.sent(part, receipt)
     reach("deliver.after_sent")
+    await outgoing.answered()
     if part.closed is not None:
         await outgoing.opened()
     metrics.DELIVERED.labels(platform).inc()

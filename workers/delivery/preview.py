@@ -19,7 +19,7 @@ from datetime import timedelta
 from shared import log
 from shared.agent.events import Delta, Event, Row
 from shared.background import survived
-from shared.errors import PipelineError, RateLimited, Transient
+from shared.errors import BotRefused, PipelineError, RateLimited, Transient
 from shared.failpoints import reach
 from shared.lane import Lease
 from shared.lane_key import Destination
@@ -144,13 +144,16 @@ class _Budgeted:
 
     async def change(self, make: Callable[[], Awaitable[None]]) -> timedelta | None:
         """Make a change, if the budget has one to give; otherwise say how long to wait. Raises what the platform answers; if
-        that asks us to wait, all workers do."""
+        that asks us to wait, or refuses the bot, all workers wait."""
         if wait := await self._budgets.take_edit(self._to):
             return wait
         try:
             await make()
         except RateLimited as error:
             await self._budgets.hold(self._to, error.retry_after, whole_bot=error.whole_bot)
+            raise
+        except BotRefused:
+            await self._budgets.refuse(self._to)
             raise
         return None
 

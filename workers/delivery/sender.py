@@ -20,7 +20,8 @@ class Sender(Protocol):
         """Send once and return the receipt. Raises what tells the delivery what to do:
 
         RateLimited: wait as long as asked. Transient: it did not arrive, try again. Ambiguous: it may have arrived.
-        Denied: the platform refuses our credentials, so replies wait. Undeliverable: refused for good.
+        BotRefused: the platform takes nothing from this bot, so all its replies wait. Denied: a permission is missing, so the
+        replies of the chat wait. Undeliverable: refused for good.
         """
 
 
