@@ -30,6 +30,7 @@ class TaskRow(TypedDict):
     asked_by: str
     owner: str
     depth: int
+    in_a_row: int
     inbound_id: str
     asked_at: int
     created_at: int
@@ -39,6 +40,7 @@ class TaskRow(TypedDict):
 class TasksSql(Protocol):
     """The statements of tasks.sql, with the values that each needs."""
 
+    def lock_conversation(self, *, root_key: str) -> Step: ...
     def add_task(self, **row: Unpack[TaskRow]) -> Step: ...
     def task_by_id(self, *, id: str) -> Step: ...
     def tasks_of(self, *, root_key: str, limit: int) -> Step: ...
@@ -84,12 +86,14 @@ class Tasks:
             "asked_by": encode_text(task.asked_by),
             "owner": task.owner,
             "depth": task.depth,
+            "in_a_row": task.in_a_row,
             "inbound_id": task.inbound_id,
             "asked_at": task.asked_at,
             "created_at": task.created_at,
             "most": most,
         }
-        [added] = await self._database.write(sql.add_task(**row))
+        lock = sql.lock_conversation(root_key=task.root_key)  # PostgreSQL: of two at once neither would count the other
+        [_, added] = await self._database.write(lock, sql.add_task(**row))
         return bool(added)
 
     async def find(self, id: str) -> BackgroundTask | None:
@@ -144,6 +148,7 @@ def _task(row: Row) -> BackgroundTask:
         depth=row["depth"],
         asked_at=row["asked_at"],
         created_at=row["created_at"],
+        in_a_row=row["in_a_row"],
         state=TaskState(row["state"]),
     )
 

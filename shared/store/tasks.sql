@@ -1,25 +1,31 @@
 -- Background work. Tables: tasks, task_stops. Reads inbox and outbox to find tasks whose end nobody has seen.
 
+-- name: lock_conversation
+-- Let nobody else add a task of this conversation until the transaction is over: the row is locked, whatever it says. A time of 0
+-- stops nothing.
+INSERT INTO task_stops (root_key, stopped_at) VALUES (:root_key, 0)
+ON CONFLICT (root_key) DO UPDATE SET stopped_at = task_stops.stopped_at
+
 -- name: add_task
--- Keep a new task, unless as many of its conversation run as may, or it is known already.
-INSERT INTO tasks (id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, inbound_id, state, asked_at,
-                   created_at)
-SELECT :id, :kind, :name, :text, :root_key, :parent_key, :parent, :asked_by, :owner, CAST(:depth AS INTEGER), :inbound_id,
-       'running', CAST(:asked_at AS BIGINT), CAST(:created_at AS BIGINT)
+-- Keep a new task, unless as many of its conversation run as may, or it is known already. The conversation must be locked.
+INSERT INTO tasks (id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, in_a_row, inbound_id, state,
+                   asked_at, created_at)
+SELECT :id, :kind, :name, :text, :root_key, :parent_key, :parent, :asked_by, :owner, CAST(:depth AS INTEGER),
+       CAST(:in_a_row AS INTEGER), :inbound_id, 'running', CAST(:asked_at AS BIGINT), CAST(:created_at AS BIGINT)
 WHERE (SELECT COUNT(*) FROM tasks WHERE root_key = :root_key AND state = 'running') < :most
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 
 -- name: task_by_id
 -- One task. It counts as stopped, too, if its conversation was told to stop after it was asked for.
-SELECT id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, asked_at, created_at,
+SELECT id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, in_a_row, asked_at, created_at,
        CASE WHEN state = 'running' AND asked_at <= (SELECT stopped_at FROM task_stops WHERE task_stops.root_key = tasks.root_key)
             THEN 'stopped' ELSE state END AS state
 FROM tasks WHERE id = :id
 
 -- name: tasks_of
 -- The tasks of a conversation that run, and those that they started, oldest first.
-SELECT id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, asked_at, created_at, state
+SELECT id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, in_a_row, asked_at, created_at, state
 FROM tasks WHERE root_key = :root_key AND state = 'running' ORDER BY created_at, id LIMIT :limit
 
 -- name: mark_stop
@@ -30,7 +36,7 @@ SET stopped_at = CASE WHEN excluded.stopped_at > task_stops.stopped_at THEN excl
 
 -- name: tasks_to_stop
 -- The running tasks of a conversation that were asked for by then.
-SELECT id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, asked_at, created_at, state
+SELECT id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, in_a_row, asked_at, created_at, state
 FROM tasks WHERE root_key = :root_key AND state = 'running' AND asked_at <= :stopped_at
 
 -- name: stop_tasks
@@ -45,7 +51,7 @@ RETURNING id
 
 -- name: unseen_tasks
 -- Running tasks whose message is not in the journal, or has ended; `leaving`: its answer is on its way; `lost`: it was given up.
-SELECT tasks.id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, asked_at, created_at,
+SELECT tasks.id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, in_a_row, asked_at, created_at,
        tasks.state, inbox.state AS turn, inbox.reason AS turn_reason,
        EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = inbox.turn_id AND outbox.state IN ('pending', 'sending')) AS leaving,
        EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = inbox.turn_id AND outbox.state = 'buried') AS lost

@@ -3,7 +3,6 @@ times in a row. Each step hands over to the next, and begins with a look at what
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -16,16 +15,16 @@ from shared.mail import decode_inbound
 from shared.messages import Kind, TaskInbound
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
+from shared.tasks.in_a_row import messages_in_a_row
 from shared.tasks.starting import TEXT_LIMIT, TaskAsker
 from shared.tasks.task import task_of
-
-_STEP = re.compile(r"goal:([0-9]{1,6}):.*", re.DOTALL)
 
 
 async def go_on(pipe: Pipeline, by: TaskAsker, handover: str, after: str) -> int:
     """Let the conversation go on by itself, and give the number of the step. CannotDo where it has no goal, or went on too often.
 
-    `after` is the event id of the message that is being answered: steps in a row are counted by it, and one message leads to one
+    `after` is the event id of the message that is being answered: steps in a row are counted by it, also where results of
+    tasks stand between them, and one message leads to one
     step at the most. So asking twice does not double the steps, and neither does trying again after a crash.
     """
     most, text = pipe.settings.background.goal_steps, storable(handover).strip()
@@ -37,7 +36,7 @@ async def go_on(pipe: Pipeline, by: TaskAsker, handover: str, after: str) -> int
     goal = goal_of(await pipe.store.facts.of(row["id"])) if row is not None else None
     if goal is None or goal.status != "active":
         raise CannotDo("this conversation has no goal: /goal sets one")
-    step = int(found[1]) + 1 if (found := _STEP.fullmatch(after)) is not None else 1
+    step = await messages_in_a_row(pipe.store, after) + 1
     if step > most:
         raise CannotDo(f"{most} steps in a row are the most: tell the user how far you came")
     origin = blake2b(f"{by.session_key} {after}".encode(), digest_size=15).hexdigest()

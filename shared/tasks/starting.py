@@ -19,6 +19,7 @@ from shared.lane.stopping import stop
 from shared.messages import Source
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
+from shared.tasks.in_a_row import messages_in_a_row
 from shared.tasks.task import BackgroundTask, TaskKind, TaskState, task_id, task_of
 from shared.value import value
 
@@ -35,6 +36,7 @@ class WantedTask:
     text: str
     asked_with: str
     asked_at: int  # when the message was received that it follows from
+    after: str = ""  # the event id of that message: tasks in a row are counted by it
 
 
 @value
@@ -60,6 +62,9 @@ async def start_task(pipe: Pipeline, wanted: WantedTask, by: TaskAsker) -> Backg
         raise CannotDo(
             "there is no background work here" if not bounds.depth else f"tasks may be {bounds.depth} deep, no deeper"
         )
+    in_a_row = max(await messages_in_a_row(pipe.store, wanted.after), 0 if outer is None else outer.in_a_row)
+    if in_a_row > bounds.in_a_row:
+        raise CannotDo(f"{bounds.in_a_row} tasks in a row are the most: tell the user how far you came")
     task = BackgroundTask(
         task_id(f"{by.session_key} {wanted.asked_with}"),
         wanted.kind,
@@ -73,6 +78,7 @@ async def start_task(pipe: Pipeline, wanted: WantedTask, by: TaskAsker) -> Backg
         depth,
         wanted.asked_at if outer is None else outer.asked_at,
         now_ms(),
+        in_a_row,
     )
     if not await pipe.store.tasks.add(task, bounds.at_once):
         known = await pipe.store.tasks.find(task.id)

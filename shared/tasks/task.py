@@ -47,6 +47,7 @@ class BackgroundTask:
     depth: int  # 1: asked for in a chat
     asked_at: int  # when the message was received that led to it, wall clock, ms: /stop said later stops it
     created_at: int
+    in_a_row: int = 0  # messages that nobody wrote which led to it, one from another
     state: TaskState = TaskState.RUNNING
 
     @property

@@ -266,6 +266,39 @@ async def test_tasks_are_bounded_in_number_and_depth(make_settings: MakeSettings
     assert texts == ["Not done: there is no background work here.", "/btw needs a text: what am I to do?"]
 
 
+async def test_tasks_that_follow_from_results_of_tasks_come_to_an_end(make_settings: MakeSettings) -> None:
+    async with open_pipeline(
+        make_settings(background=BackgroundSettings(at_once=100, in_a_row=3, goal_steps=3))
+    ) as pipe:
+        task = await start_task(pipe, wanted("0"), ASKER)
+        for n in (1, 2, 3):
+            await hand_over(pipe, task, "a result", "p1")
+            task = await start_task(pipe, replace(wanted(str(n)), after=f"{task.id}:p1"), ASKER)
+        with pytest.raises(CannotDo, match="3 tasks in a row"):
+            await start_task(pipe, replace(wanted("4"), after=f"{task.id}:p1"), ASKER)
+        with pytest.raises(CannotDo, match="3 tasks in a row"):
+            await start_task(pipe, replace(wanted("4"), after="goal:4:x"), ASKER)
+        inner = replace(ASKER, session_key=str(task.key))
+        assert (await start_task(pipe, wanted("within"), inner)).in_a_row == 3
+        await start_task(pipe, replace(wanted("4"), after="evt_9"), ASKER)  # somebody wrote
+
+
+async def test_a_task_that_cannot_be_settled_holds_up_none_of_the_others(
+    make_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, foreseen: Callable[[str], None]
+) -> None:
+    foreseen("housekeeper")
+    monkeypatch.setattr("shared.tasks.starting.reach", failpoints.looking(str(tmp_path)))
+    async with open_pipeline(make_settings()) as pipe:
+        for name in ("bad", "good"):
+            failpoints.arm(tmp_path, "task.before_accept", failpoints.RAISE)
+            with pytest.raises(failpoints.Injected):
+                await start_task(pipe, wanted(name), ASKER)
+        await write(pipe.store, "UPDATE tasks SET created_at = created_at - 1, parent_key = 'none' WHERE name = 'bad'")
+        await settled(pipe)
+        begun = await ask(pipe.store, "SELECT payload FROM inbox")
+    assert ["good" in row["payload"] for row in begun] == [True]
+
+
 async def test_the_same_result_twice_is_mail_once(make_settings: MakeSettings) -> None:
     async with open_pipeline(make_settings()) as pipe:
         task = await start_task(pipe, wanted("one"), ASKER)

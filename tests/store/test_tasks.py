@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
 
 from shared.messages import Source
 from shared.store import Store
@@ -30,6 +35,16 @@ def a_task(name: str = "one", *, asked_at: int = 100, created_at: int = 200) -> 
     )
 
 
+async def waits_for_a_lock(connection: psycopg.AsyncConnection[Any], call: asyncio.Task[Any]) -> None:
+    """Until the call waits for a transaction of this connection, or is over."""
+    async with asyncio.timeout(60):
+        while not call.done():
+            found = await connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted")
+            if await found.fetchone() is not None:
+                return
+            await asyncio.sleep(0.01)
+
+
 async def test_a_task_is_kept_once_and_no_more_run_than_may(store: Store) -> None:
     task = a_task()
     assert await store.tasks.add(task, 2) and not await store.tasks.add(task, 2)
@@ -42,6 +57,23 @@ async def test_a_task_is_kept_once_and_no_more_run_than_may(store: Store) -> Non
     assert await store.tasks.add(a_task("three"), 2)
     assert {task.name for task in await store.tasks.running(key_of(), 10)} == {"three", "two"}
     assert await store.tasks.running(key_of("c2"), 10) == []
+
+
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)  # SQLite has one writer at a time
+async def test_of_tasks_that_are_added_at_the_same_moment_no_more_run_than_may(store: Store, database_url: str) -> None:
+    await store.tasks.add(a_task(), 1)
+    async with await psycopg.AsyncConnection.connect(database_url) as other:
+        await other.execute("UPDATE task_stops SET stopped_at = stopped_at")  # somebody is about to add one, too
+        await other.execute("UPDATE tasks SET state = 'done'")
+        await other.execute(
+            "INSERT INTO tasks SELECT 'task_2', kind, name, text, root_key, parent_key, parent, asked_by, owner, "
+            "depth, inbound_id, 'running', asked_at, created_at FROM tasks"
+        )
+        adding = asyncio.create_task(store.tasks.add(a_task("three"), 2))
+        await waits_for_a_lock(other, adding)
+        await other.execute("UPDATE tasks SET state = 'running'")
+        await other.commit()
+    assert not await adding
 
 
 async def test_a_stop_ends_what_was_asked_for_before_it_also_what_is_only_being_started(store: Store) -> None:

@@ -97,7 +97,7 @@ def _background_tools(pipe: Pipeline) -> list[Tool]:
         """
 
         async def started() -> str:
-            wanted = WantedTask(TaskKind.AGENT, text, context.key, context.asked_at)
+            wanted = WantedTask(TaskKind.AGENT, text, context.key, context.asked_at, context.event_id)
             by = TaskAsker(context.session_key, context.source, context.speaker.owner)
             task = await start_task(pipe, wanted, by)
             return f"Started: {task.id}. Its result comes as a message."

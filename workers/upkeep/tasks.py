@@ -6,7 +6,7 @@ from shared import log
 from shared.background import survived
 from shared.clock import now_ms
 from shared.door import accept
-from shared.errors import Transient, Unavailable
+from shared.errors import Unavailable
 from shared.messages import State
 from shared.pipeline import Pipeline
 from shared.store.tasks import UnseenTask
@@ -35,7 +35,7 @@ class UnseenTasks:
                     await self._settle(unseen)
                 except Unavailable:
                     raise
-                except Transient as error:  # it holds up none of the others
+                except Exception as error:  # it holds up none of the others
                     survived("housekeeper", "background task not settled", error, task=unseen.task.id)
         await self._pipe.store.tasks.forget(now - KEPT_MS)
         return self.every_seconds
