@@ -20,10 +20,17 @@ HOLD, UNPARK = (Script.load(_HERE / f"{name}.lua") for name in ("hold", "unpark"
 AT_ONCE = 500
 
 
-async def hold(server: RedisServer, version: int, scopes: Sequence[str]) -> bool:
-    """Put exactly these pauses in force on a server. False: it knows newer ones."""
+async def hold(server: RedisServer, version: int, scopes: Sequence[str], outdated: int = 0) -> int:
+    """Put exactly these pauses in force on a server, and give 0; or give the newer version that it knows, unless that is the one
+    that the caller knows to be outdated."""
     names = [keys.PAUSES, keys.PAUSES_VERSION]
-    return bool(await server.call(HOLD, names, [version, *scopes]))
+    newer: int = await server.call(HOLD, names, [version, outdated, *scopes])
+    return newer
+
+
+async def knows_pauses(server: RedisServer) -> bool:
+    """Whether there was ever a pause on a server."""
+    return bool(await server.asked(server.client.exists(keys.PAUSES, keys.PAUSES_VERSION)))
 
 
 async def parked_scopes(lane: Lane, server: RedisServer) -> list[str]:

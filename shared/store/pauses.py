@@ -32,6 +32,10 @@ class StoredPauses:
     version: int
     rows: tuple[Row, ...]
 
+    @property
+    def scopes(self) -> list[str]:
+        return [row["scope"] for row in self.rows]
+
 
 class Pauses:
     """What is held back. A change is on disk when its method returns; enforce_pauses brings it to Redis."""

@@ -25,6 +25,7 @@ from shared.reading.overview import overview
 from shared.reading.pauses import pauses_now
 from shared.redis_servers import RedisServer
 from shared.session_key import SessionKey
+from tests.store.books import ask, write
 from tests.support.pipe import Rig, an_inbound, control_key, key_of
 from tests.support.working import working
 from workers.delivery import deliver
@@ -140,6 +141,26 @@ async def test_a_redis_that_lost_everything_learns_of_the_pause_from_the_databas
     await KeptPauses(rig.pipe).look()
     await rig.pipe.turns.put(KEY, 1, b"{}")
     assert (await rig.start(rig.pipe.turns, KEY))[0] is Claim.PAUSED
+
+
+@pytest.mark.parametrize("restored", ["before any pause", "to another pause"])
+async def test_after_the_database_was_restored_its_pauses_are_in_force_and_no_others(rig: Rig, restored: str) -> None:
+    other = key_of("c2")
+    if restored == "to another pause":
+        await pause(rig.pipe, other, by="ann")
+    [before] = await ask(rig.pipe.store, "SELECT version FROM pause_version")
+    await pause(rig.pipe, KEY, by="ann")
+    await pause(rig.pipe, "platform:slack", by="ann")
+    await rig.accept("hello")
+    assert (await rig.start(rig.pipe.turns, KEY))[0] is Claim.PAUSED
+    await write(rig.pipe.store, "DELETE FROM pause WHERE scope <> :other", other=other)
+    await write(rig.pipe.store, "UPDATE pause_version SET version = :version", version=before["version"])
+    await KeptPauses(rig.pipe).look()
+    await rig.run_turns()
+    assert await rig.transcript() == ["hello", "echo: hello"]
+    await rig.accept("hello", chat="c2")
+    claim, _ = await rig.start(rig.pipe.turns, other)
+    assert claim is (Claim.PAUSED if restored == "to another pause" else Claim.LEASED)
 
 
 async def test_a_pause_is_counted_apart_from_what_waits_for_a_worker(rig: Rig) -> None:

@@ -118,18 +118,27 @@ async def test_a_key_whose_mail_was_taken_out_leaves_nothing_behind(bench: Workb
 
 
 async def test_older_pauses_never_replace_newer_ones(bench: Workbench) -> None:
-    assert await hold(bench.server, 2, [KEY])
-    assert not await hold(bench.server, 1, ["all"])
+    assert await hold(bench.server, 2, [KEY]) == 0
+    assert await hold(bench.server, 1, ["all"]) == 2
     assert await bench.client.hkeys(keys.PAUSES) == [KEY.encode()]
-    assert await hold(bench.server, 3, [])
+    assert await hold(bench.server, 1, ["all"], outdated=3) == 2
+    assert await hold(bench.server, 3, []) == 0
     assert await bench.residue() == [keys.PAUSES_VERSION]
+
+
+async def test_pauses_that_the_database_lost_give_way_to_older_ones(bench: Workbench) -> None:
+    await hold(bench.server, 5, [KEY])
+    assert await hold(bench.server, 2, ["all"], outdated=5) == 0
+    assert await bench.client.hkeys(keys.PAUSES) == [b"all"]
+    assert await hold(bench.server, 0, [], outdated=2) == 0
+    assert await bench.residue() == []
 
 
 async def test_what_others_leave_under_these_names_stops_nobody(bench: Workbench) -> None:
     await bench.client.set(keys.PAUSES, "x")
     await bench.client.zadd(keys.PAUSES_VERSION, {"x": 1})
     assert await parked(bench, NEIGHBOUR) is None
-    assert await hold(bench.server, 1, ["all"])
+    assert await hold(bench.server, 1, ["all"]) == 0
     assert await parked(bench) == "all"
     strange = [b"all \xff", b"\xff\xfe \xff", b"nothing", b" ", b"all "]
     await bench.client.zadd(keys.parked("turns"), dict.fromkeys(strange, 0))

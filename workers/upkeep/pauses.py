@@ -8,7 +8,7 @@ from shared.pipeline import Pipeline
 
 
 class KeptPauses:
-    """Does what a crash or a loss of Redis left undone. While nothing was ever paused, a look is one small query."""
+    """Does what a crash or a loss of Redis left undone. While nothing was ever paused, a look is one small query, and one to each Redis."""
 
     def __init__(self, pipe: Pipeline) -> None:
         self.every_seconds = pipe.settings.sweep_seconds
