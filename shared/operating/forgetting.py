@@ -10,6 +10,7 @@ import asyncio
 import shutil
 from datetime import timedelta
 from itertools import groupby
+from time import monotonic
 
 from shared.errors import NotFound, Unavailable
 from shared.operating.messages import NotPending, drop_message
@@ -59,6 +60,7 @@ _NONE = (0,) * 6
 
 async def _forget_id(pipe: Pipeline, person: Person) -> tuple[int, ...] | None:
     """What was removed, in the order of ForgottenPerson's fields; None: nothing is kept under this id."""
+    began = monotonic()
     store, first = pipe.store, await pipe.store.people.records(person)
     if first == _NOTHING:
         return None
@@ -77,7 +79,7 @@ async def _forget_id(pipe: Pipeline, person: Person) -> tuple[int, ...] | None:
         raise Unavailable("the person's conversations go on all the time: stop them, then try again")
     await asyncio.to_thread(_remove_outputs, pipe, first)
     counted = (first.sessions, first.shared_rows, (*first.ended, *first.waiting), first.notes, first.schedules)
-    return *map(len, counted), await _remove_files(pipe, sorted(files))
+    return *map(len, counted), await _remove_files(pipe, sorted(files), timedelta(seconds=monotonic() - began))
 
 
 async def _end_waiting(pipe: Pipeline, found: PersonRecords) -> None:
@@ -100,10 +102,11 @@ async def _without_words(pipe: Pipeline, found: PersonRecords) -> bool:
     return whole
 
 
-async def _remove_files(pipe: Pipeline, digests: list[str]) -> int:
-    """Files to which nothing refers any more go at once, not after MEDIA__ORPHAN_HOURS."""
+async def _remove_files(pipe: Pipeline, digests: list[str], age: timedelta) -> int:
+    """Files to which nothing refers any more go at once, not after MEDIA__ORPHAN_HOURS. A file whose bytes somebody brought again
+    within `age` stays: their turn is about to refer to it. If it does not, a housekeeper removes the file."""
     gone = await pipe.store.blob_references.unreferred(digests)
-    return sum([await pipe.blobs.remove(digest, timedelta(0)) for digest in gone])
+    return sum([await pipe.blobs.remove(digest, age) for digest in gone])
 
 
 def _remove_outputs(pipe: Pipeline, found: PersonRecords) -> None:

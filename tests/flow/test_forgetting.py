@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from shared.blobs.address import Blob
 from shared.codec import encode_text
 from shared.context.memory import owner as note_owner
 from shared.door import accept
@@ -116,6 +117,24 @@ async def beside_conversations(rig: Rig) -> None:
 
 async def _chunks(data: bytes) -> AsyncIterator[bytes]:
     yield data
+
+
+async def test_a_file_that_somebody_else_brings_while_a_person_is_forgotten_is_kept(
+    rig: Rig, pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await full_life(rig)
+    records = await pipe.store.people.records(PERSON)
+    assert len(records.blobs) == 2
+    path = next(iter(sorted(pipe.settings.data_dir.rglob(records.blobs[0]))))
+    content, forget, again = path.read_bytes(), pipe.store.people.forget, list[Blob]()
+
+    async def meanwhile(*args: Any) -> Any:
+        again.append(await pipe.blobs.keep(_chunks(content), len(content)))  # a turn that has not committed yet
+        return await forget(*args)
+
+    monkeypatch.setattr(pipe.store.people, "forget", meanwhile)
+    assert (await forget_person(pipe, PERSON)).files == 1
+    assert again and await pipe.blobs.has(again[0])
 
 
 async def test_a_person_who_is_forgotten_leaves_no_byte_and_others_lose_nothing(
