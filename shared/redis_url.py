@@ -44,8 +44,9 @@ def split_urls(text: str) -> tuple[str, ...]:
     return tuple(url.strip().rstrip(",") for url in _BEFORE_A_SCHEME.split(text) if url.strip(" ,"))
 
 
-def sentinel_url(url: str) -> SentinelUrl | None:
-    """What a URL says about Sentinels; None for one of a server. A ConfigurationError quotes nothing that may be a secret."""
+def sentinel_url(url: str, said_as: str = "REDIS_URL") -> SentinelUrl | None:
+    """What a URL says about Sentinels; None for one of a server. A ConfigurationError quotes nothing that may be a secret; it
+    names the setting or option that says the URL."""
     if not url.startswith(_SENTINEL_SCHEMES):
         return None
     scheme, _, rest = url.partition("://")
@@ -55,14 +56,14 @@ def sentinel_url(url: str) -> SentinelUrl | None:
     username, _, password = login.partition(":")
     service, _, database = path.partition("/")
     if not service:
-        raise ConfigurationError(f"REDIS_URL: the service is missing that the Sentinels know; write {_FORM}")
+        raise ConfigurationError(f"{said_as}: the service is missing that the Sentinels know; write {_FORM}")
     if database and not (database.isascii() and database.isdigit() and len(database) < 6):
-        raise ConfigurationError(f"REDIS_URL: the database of a Sentinel URL is a number; write {_FORM}")
+        raise ConfigurationError(f"{said_as}: the database of a Sentinel URL is a number; write {_FORM}")
     options = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := options.keys() - {"sentinel_username", "sentinel_password"}:
-        raise ConfigurationError(f"REDIS_URL: a Sentinel URL knows no option {sorted(unknown)[0]!a:.40}")
+        raise ConfigurationError(f"{said_as}: a Sentinel URL knows no option {sorted(unknown)[0]!a:.40}")
     return SentinelUrl(
-        tuple(_sentinel(host) for host in hosts.split(",")),
+        tuple(_sentinel(host, said_as) for host in hosts.split(",")),
         unquote(service),
         int(database or 0),
         unquote(username) or None,
@@ -91,11 +92,11 @@ def place_of(url: str) -> str:
     return f"{asked.service}/{asked.database}" if asked is not None else url.partition("://")[2].rpartition("@")[2]
 
 
-def _sentinel(text: str) -> tuple[str, int]:
+def _sentinel(text: str, said_as: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{text.strip()}")
         if parts.hostname:
             return parts.hostname, parts.port or SENTINEL_PORT
     except ValueError:
         pass
-    raise ConfigurationError(f"REDIS_URL: a Sentinel is a host and a port; write {_FORM}")
+    raise ConfigurationError(f"{said_as}: a Sentinel is a host and a port; write {_FORM}")

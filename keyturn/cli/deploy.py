@@ -72,7 +72,7 @@ def acl(
 
 
 def _is_of_a_server(url: str) -> bool:
-    asked, place = sentinel_url(url), urlsplit(url)
+    asked, place = sentinel_url(url, "--url"), urlsplit(url)
     if asked is not None:
         return asked.username is None and asked.password is None
     return place.scheme in ("redis", "rediss") and bool(place.hostname) and not place.username and not place.password

@@ -85,6 +85,14 @@ def acl_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     return directory, port
 
 
+@pytest.mark.parametrize("url", ["redis+sentinel://h1", "redis+sentinel://h1/main/x", "redis+sentinel://:x/main"])
+def test_a_sentinel_url_that_cannot_be_is_answered_by_the_name_of_the_option(tmp_path: Path, url: str) -> None:
+    ended = CliRunner().invoke(app, ["deploy", "acl", "--dir", str(tmp_path / "redis"), "--url", url])
+    said = f"{ended.output} {ended.exception}"
+    assert ended.exit_code != 0 and "--url: " in said and "REDIS_URL" not in said
+    assert not (tmp_path / "redis").exists()
+
+
 @pytest.fixture(scope="module")
 def urls(acl_files: tuple[Path, int]) -> Iterator[dict[str, str]]:
     """A Valkey with these users: the URL of each role, and an admin's to look at it."""
