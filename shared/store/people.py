@@ -22,7 +22,7 @@ from shared.store import retention
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
 from shared.store.search import row_grams
-from shared.tasks.task import OUTLET
+from shared.tasks.task import task_key
 from shared.value import value
 
 _BLOB = re.compile(r"blob:([0-9a-f]{64})/")
@@ -129,7 +129,7 @@ class PeopleStore:
         keys = _with_control_keys([*named, *(row["session_key"] for row in talked)])
         [asked] = await self._database.read(sql.tasks_like(pattern=person.pattern, keys=_listed("key", keys)))
         tasks = [row for row in asked if row["root_key"] in keys or person.is_source(row["asked_by"])]
-        keys = _with_control_keys([*keys, *(_task_key(row) for row in tasks)])
+        keys = _with_control_keys([*keys, *(str(task_key(row["parent_key"], row["id"])) for row in tasks)])
         of_keys = _listed("key", keys)
         said, asks, inbox, letters, notes, schedules, usage, pairing, closed = await self._database.read(
             sql.rows_by_sender(pattern=person.pattern),
@@ -237,11 +237,6 @@ def _is_by(person: Person, row: Row) -> bool:
         return key.platform == person.platform and orjson.loads(row["data"]).get(SENDER_ID) == person.id
     except (Malformed, orjson.JSONDecodeError, AttributeError):
         return False
-
-
-def _task_key(row: Row) -> str:
-    """The conversation of a task."""
-    return str(SessionKey(SessionKey.parse(row["parent_key"]).agent, OUTLET, "", "dm", row["id"]))
 
 
 def _files(row: Row) -> list[str]:

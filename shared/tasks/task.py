@@ -53,7 +53,7 @@ class BackgroundTask:
     @property
     def key(self) -> SessionKey:
         """The conversation that it runs in: its own, with the agent that was asked."""
-        return SessionKey(SessionKey.parse(self.parent_key).agent, OUTLET, "", "dm", self.id)
+        return task_key(self.parent_key, self.id)
 
     @property
     def inbound_id(self) -> str:
@@ -76,6 +76,11 @@ class BackgroundTask:
 def task_id(asked_with: str) -> str:
     """The id of the task that a message or a tool call asks for."""
     return f"task_{blake2b(asked_with.encode(), digest_size=15).hexdigest()}"
+
+
+def task_key(parent_key: str, id: str) -> SessionKey:
+    """The conversation of a task, by the conversation that asked for it."""
+    return SessionKey(SessionKey.parse(parent_key).agent, OUTLET, "", "dm", id)
 
 
 def task_of(session_key: str) -> str | None:
