@@ -57,6 +57,14 @@ def create_file(path: Path, text: str) -> None:
         new.unlink()
 
 
+def _give(opened: int, target: Path) -> None:
+    """Give a file that root writes to whom the file had that it replaces, or else to whom the directory has: `sudo` must not take it
+    away from those whose processes read it."""
+    if os.geteuid() == 0:
+        owner = target.stat() if target.exists() else target.parent.stat()
+        os.fchown(opened, owner.st_uid, owner.st_gid)
+
+
 def _beside(target: Path, content: NewContent) -> Path:
     """The content on disk, beside the file whose place it will take."""
     mode = content.mode
@@ -67,6 +75,7 @@ def _beside(target: Path, content: NewContent) -> Path:
     try:
         with os.fdopen(opened, "w", encoding="utf-8") as file:
             os.fchmod(file.fileno(), mode)
+            _give(file.fileno(), target)
             file.write(content.text)
             file.flush()
             os.fsync(file.fileno())

@@ -3,9 +3,11 @@ that nobody asked to change stay as they are."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -49,9 +51,11 @@ class SettingsFiles:
 
     def __init__(self, directory: Path) -> None:
         self._paths = {Where.DOTENV: directory / ".env", Where.TOML: directory / "keyturn.toml"}
-        self._dotenv = DotenvFile(_text(self._paths[Where.DOTENV]))
+        self._directory = directory
+        self._read = {where: _text(path) for where, path in self._paths.items()}
+        self._dotenv = DotenvFile(self._read[Where.DOTENV])
         try:
-            self._toml = tomlkit.parse(_text(self._paths[Where.TOML]))
+            self._toml = tomlkit.parse(self._read[Where.TOML])
         except TOMLKitError as error:
             raise ConfigurationError(f"keyturn.toml: {error}") from None
         self._changed: set[Where] = set()
@@ -92,7 +96,15 @@ class SettingsFiles:
                 raise ConfigurationError(f"{path.name} cannot be written: {directory} is not ours to write in")
 
     def write(self) -> None:
-        """Write what was changed, all of it or nothing. `.env` is for its owner alone afterwards."""
+        """Write what was changed, all of it or nothing. `.env` is for its owner alone afterwards. ConfigurationError where somebody
+        else changed one of the files meanwhile: their changes stay."""
+        with _locked(self._directory):
+            self._write()
+
+    def _write(self) -> None:
+        for where in self._changed:
+            if _text(path := self._paths[where]) != self._read[where]:
+                raise ConfigurationError(f"{path.name} was changed meanwhile; nothing was changed: do it again")
         files = {}
         if Where.DOTENV in self._changed:
             files[self._paths[Where.DOTENV]] = NewContent(self._dotenv.text, OWNER_ONLY)
@@ -117,6 +129,17 @@ class SettingsFiles:
             if not isinstance(table, Mapping):
                 raise _no_table(block)
         table[name] = content if isinstance(content, str) else list(content)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """One process at a time compares and writes the files of a directory. The lock ends with the process."""
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _no_table(block: str) -> ConfigurationError:

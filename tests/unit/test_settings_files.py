@@ -125,6 +125,37 @@ def test_a_file_that_could_not_be_written_to_its_end_is_not_left_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_of_two_that_change_the_files_at_once_the_later_one_is_told_and_takes_nothing_back(tmp_path: Path) -> None:
+    first, second = SettingsFiles(tmp_path), SettingsFiles(tmp_path)
+    first.change("slack", "bot_token", "xoxb-1", secret=True)
+    second.change("discord", "token", "t", secret=True)
+    first.write()
+    with pytest.raises(ConfigurationError, match=r"\.env was changed meanwhile"):
+        second.write()
+    assert (tmp_path / ".env").read_text() == "KEYTURN_SLACK__BOT_TOKEN=xoxb-1\n"
+    again = SettingsFiles(tmp_path)
+    again.change("discord", "token", "t", secret=True)
+    again.write()
+    assert "xoxb-1" in (tmp_path / ".env").read_text()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_root_writes_belongs_to_whom_it_belonged_before_or_to_the_owner_of_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    given = list[tuple[int, int]]()
+    if is_there:
+        (tmp_path / ".env").write_text("A=1\n")
+    owner = ((tmp_path / ".env") if is_there else tmp_path).stat()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", lambda _, user, group: given.append((user, group)))
+    replace_files({tmp_path / ".env": NewContent("A=2\n", 0o600)})
+    assert given == [(owner.st_uid, owner.st_gid)]
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    replace_files({tmp_path / ".env": NewContent("A=3\n", 0o600)})
+    assert len(given) == 1  # only root could give a file away
+
+
 def test_a_link_stays_a_link_and_a_file_that_is_there_is_not_created_again(tmp_path: Path) -> None:
     real = tmp_path / "elsewhere"
     real.write_text("old")
