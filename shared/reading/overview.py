@@ -75,6 +75,11 @@ class Overview:
     stored: StoredNow | None
     queues: tuple[QueueState, ...] = ()
 
+    @property
+    def paused(self) -> int:
+        """Keys that wait behind a pause: conversations, and chats with replies."""
+        return sum(lane.paused for lane in self.lanes)
+
     def lane(self, name: str) -> LaneNow:
         return next((lane for lane in self.lanes if lane.lane == name), LaneNow(name, 0, None, 0, 0))
 

@@ -36,7 +36,7 @@ class DeploymentStatus:
     database_away: bool
     tokens_today: int | None
     cost_today_usd: Decimal | None  # None also where no price is known
-    paused: int = 0  # conversations that wait behind a pause
+    paused: int = 0  # keys that wait behind a pause: conversations, and chats with replies
     pauses: int | None = 0  # in force
 
 
@@ -68,7 +68,7 @@ def status_of(seen: Overview, now: datetime) -> DeploymentStatus:
         database_away=stored is None,
         tokens_today=stored.today.total if stored is not None else None,
         cost_today_usd=stored.today.cost_usd if stored is not None and stored.today.cost != "unknown" else None,
-        paused=turns.paused,
+        paused=seen.paused,
         pauses=len(stored.pauses) if stored is not None else None,
     )
 

@@ -72,7 +72,7 @@ def _paused(seen: Overview) -> OverallVerdict | None:
     pauses = len(seen.stored.pauses) if seen.stored is not None else 0
     if not pauses:
         return None
-    held = sum(lane.paused for lane in seen.lanes)
+    held = seen.paused
     waiting = "1 key waits" if held == 1 else f"{held:,} keys wait" if held else "nothing waits"
     begun = "A pause is" if pauses == 1 else f"{pauses:,} pauses are"
     return OverallVerdict(Mood.WARN, f"{begun} in force, and {waiting} behind {'it' if pauses == 1 else 'them'}.")

@@ -23,6 +23,7 @@ from shared.platforms.facts import Idempotency
 from shared.reading.keys import KeyPhase, state_of_key
 from shared.reading.overview import overview
 from shared.reading.pauses import pauses_now
+from shared.reading.status import status_of
 from shared.redis_servers import RedisServer
 from shared.session_key import SessionKey
 from tests.store.books import ask, write
@@ -74,6 +75,8 @@ async def test_a_paused_chat_keeps_its_replies_and_others_get_theirs(pipe: Pipel
         [held] = await pauses_now(pipe)
         assert (held.conversations, held.destinations) == (0, 1) and await answers(pipe) == ["hello", "echo: hello"]
         assert await pipe.store.outbox.unsent(CHAT, 5)
+        seen = await overview(pipe)
+        assert status_of(seen, seen.at).paused == 1
         await resume(pipe, "lane:deliveries")
         await until(lambda: _sent(pipe))
 
