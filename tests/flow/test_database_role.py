@@ -65,8 +65,8 @@ async def test_a_process_under_load_has_no_more_connections_than_its_setting_all
 def role_url(database_url: str) -> Iterator[str]:
     """A role that was made by the statements of the guide, as they stand there."""
     role = f"keyturn_{uuid4().hex[:8]}"
-    [statements] = re.findall(r"```sql\n(-- As the owner.*?)```", GUIDE.read_text(), re.DOTALL)
-    words = {"keyturn_app": role, "keyturn_owner": "CURRENT_USER", "DATABASE keyturn": "DATABASE :database"}
+    [statements] = re.findall(r"```sql\n(-- As kt_owner.*?)```", GUIDE.read_text(), re.DOTALL)
+    words = {"kt_app": role, "kt_owner": "CURRENT_USER", "DATABASE keyturn": "DATABASE :database"}
     for name, meant in words.items():
         statements = statements.replace(name, meant)
     with psycopg.connect(database_url, autocommit=True) as connection:

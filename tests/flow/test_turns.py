@@ -19,7 +19,7 @@ from shared.reading.keys import first_mail
 from shared.settings import Settings
 from shared.store.change import Commit, Proof
 from tests.support.pipe import Rig, an_inbound, control_key, key_of
-from workers.agents.functions import FunctionAgent
+from workers.agents.functions import FunctionAgent, OwnFunctionAgent
 from workers.turn.conclude import NOTICE
 from workers.turn.open import Opened, open_mail
 
@@ -252,7 +252,7 @@ async def test_mail_taken_from_the_journal_is_put_back_so_that_the_next_holder_k
     async def dies(text: str) -> str:
         raise asyncio.CancelledError
 
-    rig.agent, lease = FunctionAgent(dies), await rig.lease()
+    rig.agent, lease = OwnFunctionAgent(dies), await rig.lease()
     assert lease.counts.seq == 2
     lease.state = LeaseState.LOST  # so nobody gives the key back, as nobody does for a worker that died
     with pytest.raises(asyncio.CancelledError):

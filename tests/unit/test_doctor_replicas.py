@@ -6,11 +6,16 @@ import pytest
 
 from keyturn.cli.doctor.finding import Level
 from keyturn.cli.doctor.replicas import Found, server_findings
-from shared.store.database.postgres.primary import Standing
+from shared.store.database.postgres.primary import ServerStanding
 from shared.store.database.postgres.servers import servers_of
 
 A, B = servers_of("postgresql://me:topsecret@a,b/db")
-NEW, OLD, REPLICA, OTHER = Standing("1", 2), Standing("1", 1), Standing("1", 0), Standing("2", 1)
+NEW, OLD, REPLICA, OTHER = (
+    ServerStanding("1", 2),
+    ServerStanding("1", 1),
+    ServerStanding("1", 0),
+    ServerStanding("2", 1),
+)
 
 
 @pytest.mark.parametrize(

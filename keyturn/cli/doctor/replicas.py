@@ -9,12 +9,12 @@ import psycopg
 from psycopg.rows import dict_row
 
 from keyturn.cli.doctor.finding import Finding, fail, ok, said, warn
-from shared.store.database.postgres.primary import STANDING, Standing
+from shared.store.database.postgres.primary import STANDING, ServerStanding
 from shared.store.database.postgres.servers import Server
 
 CONNECT_SECONDS = 3
 _ASK = f"SELECT {STANDING}, current_setting('synchronous_standby_names') AS synchronous"
-Found = tuple[Server, Standing | None, str]  # with an error, or with the names of synchronous replicas
+Found = tuple[Server, ServerStanding | None, str]  # with an error, or with the names of synchronous replicas
 
 
 async def check_servers(servers: Iterable[Server]) -> tuple[Server | None, list[Finding]]:
@@ -61,7 +61,7 @@ async def _ask(server: Server) -> Found:
             ) as connection,
         ):
             [row] = await (await connection.execute(_ASK.encode())).fetchall()
-            return server, Standing.read(row), row["synchronous"]
+            return server, ServerStanding.read(row), row["synchronous"]
     except (psycopg.Error, TimeoutError) as error:
         password = str(psycopg.conninfo.conninfo_to_dict(server.conninfo).get("password") or "")
         return server, None, said(error, f"://:{password}@")

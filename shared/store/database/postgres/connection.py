@@ -19,7 +19,7 @@ import psycopg
 from shared.store.database import Row
 from shared.store.database.postgres.composer import Query
 from shared.store.database.postgres.finding import connect_to_primary
-from shared.store.database.postgres.primary import UNTOLD, Primary, Standing
+from shared.store.database.postgres.primary import UNTOLD, Primary, ServerStanding
 from shared.store.database.postgres.reachable import Reachability
 from shared.store.database.postgres.servers import Server
 
@@ -41,7 +41,7 @@ class PostgresConnection(psycopg.AsyncConnection[Row]):
     pooled = False  # a pooler stands between us and the server
     server: Server
     primary: Primary
-    standing: Standing
+    standing: ServerStanding
 
     @classmethod
     async def connect(cls, conninfo: str = "", **kwargs: Any) -> Self:
@@ -76,7 +76,7 @@ class PostgresConnection(psycopg.AsyncConnection[Row]):
         """Whether another server has become the primary since this connection was made."""
         return self.primary.is_old(self.standing)
 
-    async def look(self) -> Standing:
+    async def look(self) -> ServerStanding:
         """How the server stands now."""
         try:
             cursor = await self.execute(f"SELECT {self.primary.columns}".encode(), prepare=False)
@@ -84,7 +84,7 @@ class PostgresConnection(psycopg.AsyncConnection[Row]):
             self.primary.cannot_tell(error)
             cursor = await self.execute(f"SELECT {self.primary.columns}".encode(), prepare=False)
         [row] = await cursor.fetchall()
-        self.standing = Standing.read(row)
+        self.standing = ServerStanding.read(row)
         return self.standing
 
     async def _introduce(self) -> None:
@@ -123,7 +123,7 @@ async def _send_pooled(connection: PostgresConnection, queries: list[Query]) -> 
     async with connection.transaction():
         query = setting(OPTIONS, local=True) + f", {primary.columns}".encode()
         [row] = await (await connection.execute(query)).fetchall()
-        connection.standing = Standing.read(row)  # each transaction may go to another server
+        connection.standing = ServerStanding.read(row)  # each transaction may go to another server
         if connection.standing.timeline:
             primary.admit(connection.server, connection.standing)
         return [await connection.execute(*query) for query in queries]

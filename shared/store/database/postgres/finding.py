@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import psycopg
 
 from shared.background import end_tasks
-from shared.store.database.postgres.primary import NoPrimary, NotPrimary, Primary, Standing
+from shared.store.database.postgres.primary import NoPrimary, NotPrimary, Primary, ServerStanding
 from shared.store.database.postgres.servers import Server
 
 
@@ -17,7 +17,7 @@ class Connected(Protocol):
     """A connection to one server, and how that stood when it was made."""
 
     server: Server
-    standing: Standing
+    standing: ServerStanding
 
     async def close(self) -> None: ...
 

@@ -37,14 +37,14 @@ class NoPrimary(psycopg.OperationalError):
 
 
 @value
-class Standing:
+class ServerStanding:
     """What a server says of itself."""
 
     system: str  # the same for a primary and its replicas, and for no other server
     timeline: int  # 0: in recovery
 
     @classmethod
-    def read(cls, row: dict[str, Any]) -> Standing:
+    def read(cls, row: dict[str, Any]) -> ServerStanding:
         return cls(row["system"], int(row["timeline"] or "0", 16))
 
 
@@ -54,7 +54,7 @@ class Primary:
     def __init__(self, servers: tuple[Server, ...]) -> None:
         self.servers = servers
         self.server: Server | None = None
-        self.standing = Standing("", 0)
+        self.standing = ServerStanding("", 0)
         self.columns = STANDING
         self.changed: Callable[[], None] = lambda: None  # called when there is a new primary
 
@@ -62,15 +62,15 @@ class Primary:
         """The servers beside the primary."""
         return [server for server in self.servers if server != self.server]
 
-    def is_old(self, standing: Standing) -> bool:
+    def is_old(self, standing: ServerStanding) -> bool:
         """Whether a connection to a server that stood so must not be used any more."""
         return self.server is not None and standing.timeline < self.standing.timeline
 
-    def is_new(self, standing: Standing) -> bool:
+    def is_new(self, standing: ServerStanding) -> bool:
         """Whether a server that stands so has been promoted after our primary was."""
         return standing.system == self.standing.system and standing.timeline > self.standing.timeline
 
-    def admit(self, server: Server, standing: Standing) -> None:
+    def admit(self, server: Server, standing: ServerStanding) -> None:
         """Take note of a server that we are connected to. Raises NotPrimary where it must not be used."""
         if not standing.timeline:
             if len(self.servers) > 1:
@@ -96,13 +96,13 @@ class Primary:
                 "PostgreSQL keeps its timeline from us: an old primary is not recognised", error=str(error)
             )
 
-    def _admit_stranger(self, server: Server, standing: Standing) -> None:
+    def _admit_stranger(self, server: Server, standing: ServerStanding) -> None:
         """One address may be given to a new server, by an upgrade for example. Of several, one is somebody else's."""
         if len(self.servers) > 1:
             raise NotPrimary(f"{server.name} belongs to another cluster, or was made anew: restart the processes then")
         self._move(server, standing)
 
-    def _move(self, server: Server, standing: Standing) -> None:
+    def _move(self, server: Server, standing: ServerStanding) -> None:
         self.server, self.standing = server, standing
         metrics.DATABASE_FAILOVERS.inc()
         log.get().warning("PostgreSQL has a new primary", server=server.name, timeline=standing.timeline)
