@@ -155,31 +155,17 @@ async def test_a_missing_permission_holds_up_no_other_chat(rig: Rig) -> None:
     assert sender.sent == [("2", "echo: hello")]
 
 
-async def test_a_crash_before_a_refused_bot_is_held_costs_the_reply_nothing(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("point", "refusal"), [("deliver.before_refuse", BotRefused("401")), ("deliver.before_hold", RateLimited(HOUR))]
+)
+async def test_a_crash_before_a_bot_or_a_chat_is_held_costs_the_reply_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, point: str, refusal: Exception
 ) -> None:
-    def crash(point: str) -> None:
-        if point == "deliver.before_refuse":
-            raise Injected(point)
+    def crash(reached: str) -> None:
+        if reached == point:
+            raise Injected(reached)
 
-    sender = Taking(BotRefused("401"))
-    await decide(rig, "1", "hello")
-    with monkeypatch.context() as crashing:
-        crashing.setattr(delivering, "reach", crash)
-        with pytest.raises(Injected):
-            await deliver(rig, "1", sender)
-    [row] = await ask(rig.pipe.store, "SELECT state, attempts, waits FROM outbox")
-    assert tuple(row.values()) == ("pending", 1, 1)
-    await deliver(rig, "1", sender)
-    assert sender.sent == [("1", "echo: hello")]
-
-
-async def test_a_crash_before_a_chat_is_held_costs_the_reply_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(point: str) -> None:
-        if point == "deliver.before_hold":
-            raise Injected(point)
-
-    sender = Taking(RateLimited(HOUR))
+    sender = Taking(refusal)
     await decide(rig, "1", "hello")
     with monkeypatch.context() as crashing:
         crashing.setattr(delivering, "reach", crash)
