@@ -15,18 +15,19 @@ RETURNING id
     AND COALESCE((SELECT version FROM sessions WHERE id = :session_id), 0) = :version) AS held
 
 -- name: add_steps
--- Add steps at the end of a run that is ours. Written again, they are the same.
+-- Add steps at the end of a run that is ours. Written again, they stay as they are by now: a write whose answer was lost may
+-- reach the database late, after its repetition and after the calls have begun.
 INSERT INTO steps (run_id, n, kind, call_id, name, arguments, effect, state, body, begun_at)
 SELECT held.id, CAST(value ->> 'n' AS INTEGER), value ->> 'kind', value ->> 'call_id', value ->> 'name',
        value ->> 'arguments', value ->> 'effect', value ->> 'state', value ->> 'body',
        CAST(value ->> 'begun_at' AS BIGINT)
 FROM {{each}}(:steps) JOIN {{held}} ON true WHERE true
-ON CONFLICT (run_id, n) DO UPDATE SET state = excluded.state
+ON CONFLICT (run_id, n) DO UPDATE SET state = steps.state
 RETURNING n
 
 -- name: begin_step
--- Write down that a call of a run that is ours begins.
-UPDATE steps SET state = 'begun', effect = :effect, begun_at = :now
+-- Write down that a call of a run that is ours begins. One that has ended by now stays ended: this write came late.
+UPDATE steps SET state = CASE WHEN state = 'done' THEN 'done' ELSE 'begun' END, effect = :effect, begun_at = :now
 FROM {{held}} WHERE steps.run_id = held.id AND steps.n = :n
 RETURNING steps.n AS n
 

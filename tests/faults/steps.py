@@ -16,14 +16,17 @@ Step = tuple[str, str]  # the message, and the id of the call
 
 
 def repeated_steps(evidence: Evidence) -> Iterator[str]:
-    """A call that has finished is not made again."""
-    finished: dict[Step, float] = {}
+    """A call that has finished is not made again. A read is not refused to a worker that lost its key: it changes nothing. So
+    a read counts as made again only if it ended again, which is refused to such a worker."""
+    finished: dict[Step, list[Noted]] = defaultdict(list)
     for note in _noted(evidence, "finished"):
-        finished.setdefault(_step(note), note.at)
+        finished[_step(note)].append(note)
     # Who was paused right before it acts does so late, with the same key: only an attempt that began later repeats it.
     begun = {note.turn: note.at for note in _noted(evidence, "begin")}
     for step, notes in acted(evidence).items():
-        if step in finished and any(begun.get(note.turn, 0.0) > finished[step] for note in notes):
+        ends = finished.get(step, [])
+        again = ends[1:] if _effect(notes[0]) == "read" else notes
+        if ends and any(begun.get(note.turn, 0.0) > ends[0].at for note in again):
             yield f"{_named(step)}: made again after it had finished"
 
 

@@ -53,6 +53,19 @@ async def test_a_step_that_is_written_again_is_written_once(store: Store) -> Non
     assert await states(store, hold) == [DONE, DONE]
 
 
+async def test_ag15_a_write_of_a_step_that_arrives_late_takes_nothing_back(store: Store) -> None:
+    """A connection that is held up delivers a write after its repetition, when the call has begun or ended."""
+    hold = await a_hold(store, await mail(store))
+    assert await store.runs.add(hold, PLAN)
+    assert await store.runs.begin(hold, 2, Effect.WRITE)
+    assert await store.runs.add(hold, PLAN)
+    assert await states(store, hold) == [DONE, BEGUN]
+    assert await store.runs.end(hold, 2, Effect.WRITE, CHARGED)
+    assert await store.runs.add(hold, PLAN)
+    assert await store.runs.begin(hold, 2, Effect.WRITE)
+    assert await states(store, hold) == [DONE, DONE]
+
+
 async def test_ag15_every_step_of_a_holder_that_lost_the_run_is_refused(store: Store) -> None:
     stale = await a_hold(store, await mail(store))
     assert await store.runs.add(stale, PLAN)
