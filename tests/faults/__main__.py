@@ -1,7 +1,8 @@
 """`./run faults`: one run with a seed, to see for yourself. Ends with 1 when a promise is broken.
 
 `--long` is the run whose report is kept: 100,000 messages, 1,000 kills, 500 pauses, 50 restarts of Redis, 20 failovers,
-cuts of the append-only file, a minute without the database. `--scale 0.1` does a tenth of all that in a tenth of the time.
+cuts of the append-only file, a minute without the database. `--scale 0.1` does a tenth of all that in a tenth of the time, or in
+`--seconds`: where faults come more quickly than the machine can make up for, messages wait longer than is promised.
 Then it breaks one thing at a time, to see how soon things go on. It runs on PostgreSQL unless told otherwise: on SQLite a process that is paused inside a transaction keeps all the others
 from writing for as long, so that times of recovery say more of the pauses than of us.
 """
@@ -327,6 +328,8 @@ def main() -> int:
     trouble = random_trouble(seed, given.trouble) if given.trouble else no_trouble
     form = LONG if given.long else soak_form(given.soak * 60) if given.soak else short_form(given)
     trial = replace(scaled(form, given.scale) if given.scale != 1 else form, seed=seed, trouble=trouble)
+    if given.long and given.seconds is not None:
+        trial = replace(trial, seconds=given.seconds)
     print(f"seed {seed}, {database}, about {trial.seconds:.0f} s of load", file=sys.stderr)
     with ExitStack() as opened:
         directory = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="keyturn-faults-")))
