@@ -72,6 +72,9 @@ async def add_schedule(
     settings, bounds, now = pipe.settings, pipe.settings.schedule, now_ms()
     rule = parse_rule(wanted.when, settings.timezone, now)
     targets = parse_targets(wanted.to)
+    for target in targets:
+        if target.platform and target.platform not in settings.connected:
+            raise CannotDo(f"{target.platform} is not connected, so no answer can go to {target}")
     text = storable(wanted.text).strip()
     if not 0 < len(text) <= TEXT_LIMIT:
         raise CannotDo(f"the text of a schedule has 1 to {TEXT_LIMIT:,} characters")

@@ -405,6 +405,12 @@ async def test_a_person_is_held_to_bounds(rig: Rig, wanted: WantedSchedule, reas
     assert await listed_schedules(rig.pipe.store, 10) == ()
 
 
+async def test_a_schedule_for_a_platform_that_is_not_connected_is_refused_at_once(rig: Rig) -> None:
+    with pytest.raises(CannotDo, match="slack is not connected"):
+        await add_schedule(rig.pipe, WantedSchedule("@daily", "news", to=("local", "slack:C1")))
+    assert not await listed_schedules(rig.pipe.store, 10)
+
+
 async def test_a_person_has_so_many_schedules_and_sees_only_their_own(
     make_settings: MakeSettings, fake: FakeTelegram
 ) -> None:
