@@ -144,6 +144,8 @@ class Platform:
 
 
 async def _send(writer: asyncio.StreamWriter, status: str, header: str = "") -> bool:
+    if writer.is_closing():  # the sender has gone
+        return False
     writer.write(f"HTTP/1.1 {status}\r\n{header}content-length: 0\r\n\r\n".encode())
     await writer.drain()
     return True
