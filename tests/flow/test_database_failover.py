@@ -18,6 +18,7 @@ from shared.settings import Settings
 from shared.store import Store, open_store
 from shared.store.database import open_database
 from shared.store.database import postgres as postgres_database
+from shared.store.database.postgres import watch
 from tests.store.books import ask, write
 from tests.support.pipe import Rig, key_of
 from tests.support.pooler import open_pooler
@@ -177,6 +178,27 @@ async def test_an_old_primary_that_comes_back_is_refused_by_running_and_by_new_p
             await refused_as_old(client, replicas.replica)
     assert not names & facts(replicas.replica)
     assert len(facts(replicas.replica)) == 1
+
+
+async def test_a_process_that_stood_still_during_a_failover_writes_nothing_to_the_old_primary(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows only the old primary, which is back when it goes on."""
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(watch, "LOOK_NOW_SECONDS", 60.0)
+    async with opened(replicas.url) as store:
+        await noted(store)
+        before = facts(replicas.primary)
+        replicas.primary.kill()
+        await replicas.promote()
+        replicas.start_old_primary()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                with suppress(Unavailable):  # the first calls meet broken connections
+                    name = await noted(store)
+                    break
+    assert name in facts(replicas.primary)
+    assert facts(replicas.replica) == before
 
 
 async def refused_as_old(store: Store, old: ReplicaServer) -> None:

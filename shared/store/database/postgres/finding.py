@@ -29,7 +29,8 @@ Connect = Callable[[Server], Coroutine[Any, Any, C]]
 async def connect_to_primary(primary: Primary, connect: Connect[C]) -> C:
     """A connection to the primary. NoPrimary, or the error of the only server, where there is none now.
 
-    The server that was the primary is asked first, alone. Then the others are asked at once, and one is taken only when all have
+    The server that was the primary is asked first. Where it answers, the others are asked whether one of them was promoted: this
+    process may have stood still meanwhile. Where it does not, the others are asked at once, and one is taken only when all have
     answered or run out of time: the first to answer may be an old primary that came back.
     """
     if len(primary.servers) == 1:
@@ -37,7 +38,13 @@ async def connect_to_primary(primary: Primary, connect: Connect[C]) -> C:
     failures = list[psycopg.Error]()
     if primary.server is not None:
         try:
-            return await _first_admitted(primary, [await connect(primary.server)], [])
+            connection = await connect(primary.server)
+            try:
+                await primary.look_at_others()
+            except BaseException:
+                await connection.close()
+                raise
+            return await _first_admitted(primary, [connection], [])
         except psycopg.Error as error:
             failures.append(error)
     return await _first_admitted(primary, await _connect_to_all(primary.others(), connect, failures), failures)

@@ -2,7 +2,8 @@
 
 PostgreSQL counts promotions. A replica that is promoted begins a new *timeline* with a higher number; an old primary that comes
 back keeps its lower one. Each process remembers the highest timeline that it has seen and refuses a server with a lower one. It
-remembers nothing after a restart, so it looks at every server of DATABASE_URL before it takes the first connection.
+remembers nothing after a restart, so it looks at every server of DATABASE_URL before it takes the first connection. It may have
+stood still while a server was promoted, so it looks at the others after each further connection, too, before it uses it.
 
 A server in recovery is a replica. It is refused where DATABASE_URL names several servers; where it names one, that may be
 read, and the server itself refuses writes.
@@ -10,7 +11,7 @@ read, and the server itself refuses writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import psycopg
@@ -57,6 +58,7 @@ class Primary:
         self.standing = ServerStanding("", 0)
         self.columns = STANDING
         self.changed: Callable[[], None] = lambda: None  # called when there is a new primary
+        self.look_at_others: Callable[[], Awaitable[None]] = _no_others
 
     def others(self) -> list[Server]:
         """The servers beside the primary."""
@@ -107,3 +109,7 @@ class Primary:
         metrics.DATABASE_FAILOVERS.inc()
         log.get().warning("PostgreSQL has a new primary", server=server.name, timeline=standing.timeline)
         self.changed()
+
+
+async def _no_others() -> None:
+    """Until somebody watches the other servers, there is nothing to ask."""
