@@ -6,6 +6,7 @@ Both sides run for real: ours in a KeyturnWorker, RQ's in a SimpleWorker. The on
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,12 +24,13 @@ import workers.jobs
 from shared import keys
 from shared.agent.turn import Result, Turn
 from shared.codec import Serializer
-from shared.lane.rq_names import FAILURE_TTL_SECONDS
+from shared.lane.rq_names import FAILURE_TTL_SECONDS, running_key
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.lane.keyspace import Held, Keyspace, look
 from tests.support.pipe import Rig, key_of
 from tests.support.servers import Databases
+from workers.process import job_beats
 from workers.process.parts import open_parts
 from workers.process.rq_worker import KeyturnWorker
 from workers.process.run import open_rooms
@@ -252,6 +254,31 @@ async def test_our_worker_presents_itself_as_rqs_does(
     same = ("birth", "death", "queues", "version", "python_version", "last_heartbeat")
     for field in same:
         assert mine.content.get(field) == theirs.content.get(field), field
+
+
+async def test_a_job_that_runs_long_is_reported_before_its_entries_run_out(
+    client: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_beats, "BEATS_PER_TTL", 10**6)  # so it is due by the next heartbeat
+    async with open_pipeline(settings) as pipe:
+        await Rig(pipe).accept()
+        [job_id] = Queue(QUEUE, connection=client, serializer=Serializer).job_ids
+        kept: list[bool] = []
+
+        class Running:
+            async def run(self, turn: Turn) -> Result:
+                job = Job.fetch(job_id, connection=client, serializer=Serializer)
+                [execution] = job.get_executions()
+                entry, soon = execution.composite_key, time.time() + 1
+                client.zadd(running_key(QUEUE), {entry: soon})
+                client.expire(execution.key, 60)
+                while (client.zscore(running_key(QUEUE), entry) or 0) <= soon or client.ttl(execution.key) <= 60:
+                    await asyncio.sleep(0.05)
+                kept.append(True)
+                return Result()
+
+        await our_work(pipe, Running(), lambda: finished(client))
+    assert kept == [True]
 
 
 async def test_rq_reads_our_jobs_back(client: redis.Redis, settings: Settings) -> None:

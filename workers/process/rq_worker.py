@@ -7,7 +7,8 @@ workers/process/rq_commands.py. Popping is in workers/process/fetcher.py, runnin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -25,10 +26,11 @@ from shared.lane_key import DELIVERIES
 from shared.redis_servers import CALL_TIMEOUT_SECONDS, RedisServer
 from workers.process.duty import Duty
 from workers.process.fetcher import Fetcher, end_fetching
+from workers.process.job_beats import JobBeats
 from workers.process.parts import ProcessParts
 from workers.process.room import Room
 from workers.process.rq_commands import hear_commands
-from workers.process.wakes import ServedQueue, Wakes
+from workers.process.wakes import HeldWake, ServedQueue, Wakes
 
 HEARTBEAT_SECONDS = 1.0
 RETRY_SECONDS = 0.5  # between tries while Redis is away
@@ -66,6 +68,7 @@ class KeyturnWorker(BaseWorker):
         settings = parts.pipe.settings
         # RQ and its readers must see a worker as alive for as long as its leases are.
         self.worker_ttl = max(10, int(settings.lease_seconds * 3))
+        self._job_beats = JobBeats(self.worker_ttl)
         self._rooms = {keys.lane_of_queue(queue.name): rooms[keys.lane_of_queue(queue.name)] for queue in self.queues}
         wakes = Wakes(parts, RegisteredWorker(server, self.name, self.key, self.worker_ttl), Duty(stopping))
         await self._register(server, wakes)
@@ -120,8 +123,13 @@ class KeyturnWorker(BaseWorker):
         pipeline = client.pipeline(transaction=False)
         pipeline.hset(self.key, mapping=self._fields(wakes, now))
         pipeline.expire(self.key, self.worker_ttl + 60)
-        expires = int(now.timestamp()) + self.worker_ttl
-        for held in list(wakes.held.values()):
+        await pipeline.execute()
+        for portion in self._job_beats.due(wakes.held, time.monotonic()):
+            await self._beat_jobs(client, portion, now)
+
+    async def _beat_jobs(self, client: Any, portion: Sequence[HeldWake], now: datetime) -> None:
+        pipeline, expires = client.pipeline(transaction=False), int(now.timestamp()) + self.worker_ttl
+        for held in portion:
             wake = held.lease.wake
             pipeline.hset(wake.execution_key, EXECUTION_HEARTBEAT, str(now.timestamp()))
             pipeline.expire(wake.execution_key, self.worker_ttl)
