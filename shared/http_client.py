@@ -64,6 +64,21 @@ class HttpStream:
         except _ERRORS as error:
             raise _outcome(error) from None
 
+    async def rest(self, seconds: float) -> None:
+        """Leave what comes in the connection for so long: then it is one chunk, and waking up for each part of it is saved."""
+        connection = self._response.connection
+        transport = connection.transport if connection is not None else None
+        if transport is None or transport.is_closing():  # all of it has come
+            return
+        is_ours = transport.is_reading()  # otherwise aiohttp holds it: it has more than was read yet
+        if is_ours:
+            transport.pause_reading()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            if is_ours and not transport.is_closing():
+                transport.resume_reading()
+
     async def drain(self) -> None:
         """Read the end of an answer that has said all, so that its connection is used again. Waits for a moment only."""
         if not self._response.content.at_eof():

@@ -21,6 +21,7 @@ from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.reading import answer_of
 from workers.agents.llm import LlmAgent
 from workers.agents.model.contract import TooLong, Unfinished
+from workers.agents.openai_format.pace import PROCESS_PACE
 from workers.agents.reading import Reading
 
 SECONDS = 60
@@ -72,6 +73,21 @@ async def test_a_long_answer_that_comes_fast_is_few_deltas() -> None:
         took = loop.time() - begun
     deltas = [event.text for event in events if isinstance(event, Delta)]
     assert "".join(deltas) == words and len(deltas) <= 2 + 20 * took
+
+
+async def test_the_more_answers_are_streamed_at_once_the_fewer_deltas_each_of_them_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = " ".join(f"word{n}" for n in range(2_000))
+    monkeypatch.setattr(PROCESS_PACE, "_open", 5_000)  # so many others share a second's 5,000 pieces
+    async with open_provider(answer=lambda _: words) as provider:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        events = await events_of(LlmAgent(config(provider)), a_turn())
+        took = loop.time() - begun
+    deltas = [event.text for event in events if isinstance(event, Delta)]
+    assert "".join(deltas) == words and len(deltas) <= 2 + took
+    assert PROCESS_PACE.seconds == 1.0 and PROCESS_PACE._open == 5_000  # this one is no longer counted
 
 
 async def test_thoughts_are_streamed_apart_from_the_answer() -> None:

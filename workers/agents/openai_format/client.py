@@ -18,6 +18,7 @@ from workers.agents.model.usage import estimated, price, usage_of
 from workers.agents.openai_format.deltas import DONE, Assembled
 from workers.agents.openai_format.events import EventData, TooMuch
 from workers.agents.openai_format.form import ServerForm, body, thinking_marks
+from workers.agents.openai_format.pace import PROCESS_PACE
 from workers.agents.openai_format.pictured import PicturedBody
 from workers.agents.openai_format.refusals import refused, refused_in_stream
 
@@ -64,10 +65,13 @@ class ChatCompletions:
                 if answered.status != 200:
                     raise refused(answered.status, answered.headers, await answered.body(), self.provider)
                 yield Piece()  # it has begun to answer
-                async for chunks in _chunks(answered):
-                    piece = answer.take(self._checked(chunks))
-                    if piece.text or piece.thought:
-                        yield piece
+                with PROCESS_PACE as pace:
+                    async for chunks in _chunks(answered):
+                        piece = answer.take(self._checked(chunks))
+                        if piece.text or piece.thought:
+                            yield piece
+                            if not piece.is_last:
+                                await answered.rest(pace.seconds)
         except Silent:
             raise Transient("the model did not answer in time") from None
         except (Ambiguous, Unreachable) as error:
@@ -82,7 +86,7 @@ class ChatCompletions:
     def _checked(self, chunks: list[Any]) -> list[Mapping[str, Any]]:
         """The chunks, unless one of them is an error or no chunk at all."""
         for chunk in chunks:
-            if not isinstance(chunk, Mapping):
+            if not isinstance(chunk, dict):
                 raise Transient(NOT_A_STREAM)
             if chunk.get("error"):
                 raise refused_in_stream(chunk["error"], self.provider)

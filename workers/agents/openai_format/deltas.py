@@ -78,16 +78,16 @@ class Assembled:
         if chunk is DONE:
             self.finish = self.finish or "stop"
             return "", ""
-        if isinstance(used := chunk.get("usage"), Mapping):
+        if isinstance(used := chunk.get("usage"), dict):
             self.tokens = _tokens(used) or self.tokens
         choices = chunk.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
-        if not isinstance(choice, Mapping) or choice.get("index", 0) != 0:
+        if not isinstance(choice, dict) or choice.get("index", 0) != 0:
             return "", ""
         if isinstance(finish := choice.get("finish_reason"), str) and finish:
             self.finish = finish
         delta = choice.get("delta") or choice.get("message")  # `message`: a server that does not stream
-        if not isinstance(delta, Mapping):
+        if not isinstance(delta, dict):
             return "", ""
         for field in REASONING_FIELDS:  # some servers say the same in both: the first counts
             if not self.reasoning_field and isinstance(delta.get(field), str) and delta[field]:
@@ -99,12 +99,12 @@ class Assembled:
         return content if isinstance(content, str) else "", thought if isinstance(thought, str) else ""
 
     def _fold_call(self, position: int, delta: Any) -> None:
-        if not isinstance(delta, Mapping):
+        if not isinstance(delta, dict):
             return
         index = delta.get("index")
         call = self._calls.setdefault(index if isinstance(index, int) else position, _OpenCall())
         function = delta.get("function")
-        function = function if isinstance(function, Mapping) else {}
+        function = function if isinstance(function, dict) else {}
         if isinstance(id := delta.get("id"), str) and id:
             call.id = id
         if isinstance(name := function.get("name"), str) and name and name != call.name:
@@ -118,5 +118,5 @@ def _tokens(used: Mapping[str, Any]) -> Tokens | None:
     if not isinstance(asked, int) or not isinstance(said, int) or asked + said <= 0:
         return None
     details = used.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return Tokens(asked, said, cached if isinstance(cached, int) else 0)

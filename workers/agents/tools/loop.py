@@ -37,7 +37,6 @@ from workers.agents.tools.ask_user import answer_of, is_question
 from workers.agents.tools.limits import Spending
 from workers.agents.tools.toolbox import Toolbox, is_object
 
-DELTA_SECONDS = 0.05  # between two deltas: what comes meanwhile is read together, and is one delta
 CUT = "Not run: your answer reached its length limit before these arguments were whole. Write less at once."
 CUT_TWICE = "I stopped: what I wanted to do is too long for one answer of the model."
 CAME_IN = "Not run: a message of the user came in before this began."
@@ -148,7 +147,7 @@ class Loop:
 
     async def _streamed(self) -> AsyncIterator[Event]:
         prompt = self._talk.prompt(self._rows)
-        clock, last, is_first = asyncio.get_running_loop().time, 0.0, True
+        is_first = True
         async with aclosing(self._model.stream(prompt)) as pieces:  # type: ignore[type-var]
             async for piece in pieces:
                 if self._shown:
@@ -161,14 +160,10 @@ class Loop:
                 if is_first:
                     is_first = False
                     yield Spent(begun(self._model.name, prompt))
-                if piece.thought or piece.text:
-                    last = clock()
                 if piece.thought:
                     yield Thought(piece.thought)
                 if piece.text:
                     yield Delta(piece.text)
-                if not piece.is_last and (left := last + DELTA_SECONDS - clock()) > 0:
-                    await asyncio.sleep(left)  # nothing is late by it: what comes meanwhile waits in the connection
         raise Transient("the model answered nothing")
 
     def _row(self, response: Response) -> Entry:
