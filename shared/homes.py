@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import orjson
 
 from shared.address import Address
 from shared.messages import Source
 from shared.settings import Settings
 from shared.store import Store
+from shared.store.facts import HOMES
 from shared.value import value
-
-HOMES = "homes"  # the scope of the facts that /sethome keeps
 
 
 @value
@@ -23,7 +24,11 @@ class HomeChannel:
 
 async def home_channels(settings: Settings, store: Store) -> dict[str, HomeChannel]:
     """The home channel of each connected platform that has one: what /sethome kept, else what the settings say."""
-    kept = await store.facts.of(HOMES)
+    return homes_from(settings, await store.facts.of(HOMES))
+
+
+def homes_from(settings: Settings, kept: Mapping[str, str]) -> dict[str, HomeChannel]:
+    """The same where what /sethome kept is known already."""
     found: dict[str, HomeChannel] = {}
     for platform in settings.connected:
         block = settings.platform(platform)

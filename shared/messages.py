@@ -266,6 +266,15 @@ class Receipt:
 
 
 @value
+class PromptFacts:
+    """What a model is told besides the conversation, as it was read together with the session."""
+
+    notes_of: str  # whose notes these are; empty: nobody's were asked for
+    notes: tuple[str, ...]  # oldest first
+    homes: Mapping[str, str]  # the facts that /sethome keeps: see shared/homes.py
+
+
+@value
 class Session:
     """A conversation as it was read: whoever commits must still find it at this version. Version 0 = not there yet."""
 
@@ -278,3 +287,4 @@ class Session:
     facts: Mapping[str, str] = field(default_factory=dict)  # small named values; see shared/store/facts.py
     owner: str | None = None  # whose it is; see shared/owner.py
     is_loaded: bool = True  # False: neither history nor facts were read, and the next turn has to
+    prompt_facts: PromptFacts | None = None  # None: not read with it, or read before an earlier turn

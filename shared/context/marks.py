@@ -48,11 +48,16 @@ def user_row(inbound: Inbound) -> Entry:
     said = {
         MEDIA: inbound.media,
         SENDER: inbound.source.user_name,
-        SENDER_ID: inbound.source.user or inbound.source.user_alt,
+        SENDER_ID: sender_id(inbound),
         EARLIER: inbound.earlier,
         AT: inbound.sent_at or inbound.received_at,
     }
     return Entry("user", inbound.text, inbound.id, {key: value for key, value in said.items() if value})
+
+
+def sender_id(inbound: Inbound) -> str | None:
+    """Who said it, as its row names them."""
+    return inbound.source.user or inbound.source.user_alt
 
 
 def command_row(entry: Entry) -> Entry:

@@ -1,7 +1,7 @@
-"""Commits written together: tables sessions, routes, inbox, messages, turns and outbox.
+"""Commits written together: tables sessions, routes, inbox, messages, turns, usage and outbox.
 
 Commits that wait while another write is under way go into the next one (shared/together.py), as one transaction of at most
-nine statements: on SQLite they share one sync, on PostgreSQL one round trip. Each statement gets the rows of all of them as
+ten statements: on SQLite they share one sync, on PostgreSQL one round trip. Each statement gets the rows of all of them as
 one JSON list. After a crash each commit is there whole or not at all, whoever it was written with. Where one of them cannot
 be kept or meets a locked row, nothing of the batch is written, and each is then written alone.
 
@@ -53,6 +53,7 @@ class BatchSql(Protocol):
     def commit_unjournaled(self, *, unjournaled: str) -> Step: ...
     def commit_messages(self, *, messages: str) -> Step: ...
     def commit_turns(self, *, turns: str) -> Step: ...
+    def commit_usage(self, *, usage: str) -> Step: ...
     def commit_outbox(self, *, outbox: str) -> Step: ...
     def commit_outcome(self, *, turns: str) -> Step: ...
 
@@ -72,6 +73,7 @@ class CommitRows:
     unjournaled: bytes
     messages: bytes
     outbox: bytes
+    usage: bytes = b""
     also: Sequence[Step] = ()  # statements that no other commit shares
 
 
@@ -140,6 +142,8 @@ def _steps(commits: Sequence[CommitRows]) -> list[Step]:
     if messages := [commit.messages for commit in commits if commit.messages]:
         steps.append(sql.commit_messages(messages=_json_list(messages)))
     steps.append(sql.commit_turns(turns=turns))
+    if usage := [commit.usage for commit in commits if commit.usage]:
+        steps.append(sql.commit_usage(usage=_json_list(usage)))
     # Always there, even without rows: the outcome selects from what it gives.
     steps.append(sql.commit_outbox(outbox=_json_list([commit.outbox for commit in commits if commit.outbox])))
     for commit in commits:

@@ -1,5 +1,5 @@
--- The commits of several turns, written together. Tables: sessions, routes, inbox, messages, turns, outbox. Each statement
--- gets a JSON list with the rows of all of them; `value` is one element. batch.py has a worked example.
+-- The commits of several turns, written together. Tables: sessions, routes, inbox, messages, turns, usage, outbox. Each
+-- statement gets a JSON list with the rows of all of them; `value` is one element. batch.py has a worked example.
 
 -- name: commit_sessions
 -- The compare-and-set: move on each session that is still at the version its turn loaded and whose mail all waits. The mail
@@ -81,6 +81,24 @@ SELECT value ->> 'turn_id', value ->> 'session_id', value ->> 'session_key', our
        CAST(value ->> 'attempts' AS INTEGER), value ->> 'worker', CAST(value ->> 'claimed_at' AS BIGINT),
        CAST(value ->> 'started_at' AS BIGINT), CAST(value ->> 'now' AS BIGINT)
 FROM {{each}}(:turns) JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'
+
+-- name: commit_usage
+-- Count what the answers of the turns that won have cost. A turn has one row per model, and a session is won by one turn: so
+-- no row is changed twice here, which PostgreSQL would refuse.
+INSERT INTO usage (session_id, owner, agent, model, day, requests, input, output, cache_read, cache_write, total,
+                   cost_nano, priced, last_prompt, updated_at)
+SELECT value ->> 'session_id', value ->> 'owner', value ->> 'agent', value ->> 'model', value ->> 'day',
+       CAST(value ->> 'requests' AS BIGINT), CAST(value ->> 'input' AS BIGINT), CAST(value ->> 'output' AS BIGINT),
+       CAST(value ->> 'cache_read' AS BIGINT), CAST(value ->> 'cache_write' AS BIGINT), CAST(value ->> 'total' AS BIGINT),
+       CAST(value ->> 'cost_nano' AS BIGINT), CAST(value ->> 'priced' AS BIGINT), CAST(value ->> 'last_prompt' AS BIGINT),
+       CAST(value ->> 'now' AS BIGINT)
+FROM {{each}}(:usage) JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id' WHERE true
+ON CONFLICT (session_id, day, owner, agent, model) DO UPDATE
+SET requests = usage.requests + excluded.requests, input = usage.input + excluded.input,
+    output = usage.output + excluded.output, cache_read = usage.cache_read + excluded.cache_read,
+    cache_write = usage.cache_write + excluded.cache_write, total = usage.total + excluded.total,
+    cost_nano = usage.cost_nano + excluded.cost_nano, priced = usage.priced + excluded.priced,
+    last_prompt = COALESCE(excluded.last_prompt, usage.last_prompt), updated_at = excluded.updated_at
 
 -- name: commit_outbox
 -- Add the parts of the replies of the turns that won. The parts of a turn are numbered in their order.

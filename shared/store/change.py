@@ -7,6 +7,7 @@ from dataclasses import field
 
 from shared.messages import Entry, Mail, Reply, Session, State
 from shared.store.database.statements import Step
+from shared.store.usage import Counted
 from shared.value import value
 
 
@@ -48,7 +49,8 @@ class Change:
     end_reason: str | None = None
     switch_to: str | None = None  # the key talks to this session from now on, which is there already
     facts: Mapping[tuple[str, str], str | None] = field(default_factory=dict)  # (scope, name) -> value; None forgets
-    also: tuple[Also, ...] = ()  # statements of a feature's own
+    also: tuple[Also, ...] = ()  # statements of a feature's own, which make a commit one that is written alone
+    usage: tuple[Counted, ...] = ()  # what the turn's answers cost, by model
 
 
 NO_CHANGE = Change()

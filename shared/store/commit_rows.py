@@ -6,6 +6,7 @@
 | `ended` | inbox | a journaled inbound and the state in which it ends |
 | `unjournaled` | inbox | an inbound that only Redis knew, with the state in which it ends |
 | `messages` | messages | a row of the transcript |
+| `usage` | usage | what the answers of one model cost |
 | `outbox` | outbox | a part of a reply |
 
 Every element names its session and its turn: it is written only if that turn won that session.
@@ -23,6 +24,7 @@ from shared.mail import encode_mail
 from shared.messages import Entry, Mail, State
 from shared.store.change import Commit, Stamp
 from shared.store.parts import PartRow
+from shared.store.usage import CountedAside
 
 
 class SignedRow(TypedDict):
@@ -88,6 +90,12 @@ class MessageRow(SignedRow):
     text: str
     data: str
     inbound_id: str | None
+
+
+class UsageRow(CountedAside):
+    """What the answers of one model cost in a turn."""
+
+    turn_id: str
 
 
 class OutboxRow(PartRow):
@@ -188,6 +196,14 @@ def message_rows(entries: Sequence[Entry], before: int, stamp: Stamp) -> list[Me
             "inbound_id": entry.inbound_id,
         }
         for n, entry in enumerate(entries, before + 1)
+    ]
+
+
+def usage_rows(commit: Commit, stamp: Stamp) -> list[UsageRow]:
+    """What the turn's answers cost."""
+    return [
+        {**counted, "session_id": stamp.session_id, "turn_id": stamp.turn_id, "now": stamp.now}
+        for counted in commit.change.usage
     ]
 
 

@@ -1,5 +1,5 @@
-"""The commit of a turn: the guarantee. Tables: sessions, routes, inbox, messages, turns, outbox; for some also dead, facts,
-flushes, notes, usage and blob_references.
+"""The commit of a turn: the guarantee. Tables: sessions, routes, inbox, messages, turns, outbox; for some also usage,
+dead, facts, flushes, notes and blob_references.
 
 A commit compares and sets the session's version. Every other row of it is written only if that succeeded, in the same
 transaction. So after a crash a turn is there whole or not at all, and of two writers that loaded the same version one wins:
@@ -30,6 +30,7 @@ from shared.store.commit_rows import (
     outbox_rows,
     turn_row,
     unjournaled_rows,
+    usage_rows,
 )
 from shared.store.database import Database
 from shared.store.database.statements import Step, declared
@@ -101,6 +102,7 @@ class Commits:
             unjournaled=json_objects(unjournaled_rows(commit, stamp)),
             messages=json_objects(message_rows(entries, session.message_count, stamp)),
             outbox=json_objects(outbox_rows(parts, stamp)),
+            usage=json_objects(usage_rows(commit, stamp)),
             also=(*_also(commit, stamp, len(entries), owner), *references(entries, commit.replies, stamp)),
         )
         outbox = await self._batches.write(rows)
@@ -114,7 +116,8 @@ class Commits:
             session.facts,
             owner,
         )
-        changed = change is not NO_CHANGE and replace(change, title=None) != NO_CHANGE  # no turn reads the title
+        # No turn reads the title, and none reads what was spent from the session.
+        changed = change is not NO_CHANGE and replace(change, title=None, usage=()) != NO_CHANGE
         changed = changed or not session.is_loaded
         if not changed:
             self._windows.keep(stamp.session_key, stamp.turn_id, moved.history)

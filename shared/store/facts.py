@@ -26,6 +26,8 @@ from typing import Protocol
 from shared.store.database import Database
 from shared.store.database.statements import Step, declared
 
+HOMES = "homes"  # the scope of home channels
+
 
 class FactsSql(Protocol):
     """The statements of facts.sql, with the values that each needs."""

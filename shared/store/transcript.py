@@ -7,9 +7,11 @@ from typing import Protocol
 import orjson
 
 from shared.context.marks import media_of
-from shared.messages import Entry, Media, Session
+from shared.context.memory import SHOWN
+from shared.messages import Entry, Media, PromptFacts, Session
 from shared.store.database import Database
 from shared.store.database.statements import Step, declared
+from shared.store.facts import HOMES
 from shared.store.journal import first_session_id
 from shared.store.windows import Windows
 from shared.value import value
@@ -44,7 +46,17 @@ class LastSaid:
 class TranscriptSql(Protocol):
     """The statements of transcript.sql, with the values that each needs."""
 
-    def load(self, *, session_key: str, id: str, limit: int, left_by: str) -> Step: ...
+    def load(
+        self,
+        *,
+        session_key: str,
+        id: str,
+        limit: int,
+        left_by: str,
+        notes_of: str | None,
+        notes_limit: int,
+        homes: str | None,
+    ) -> Step: ...
     def load_bare(self, *, session_key: str) -> Step: ...
     def load_window(self, *, session_key: str, limit: int, before: int) -> Step: ...
     def last_user_row(self, *, session_id: str) -> Step: ...
@@ -63,17 +75,35 @@ class Transcript:
         self._window = history_messages
         self._windows = windows
 
-    async def load(self, session_key: str, inbound_id: str) -> tuple[Session, Standing | None]:
-        """The session of a key with the end of its transcript, and how an inbound stands. Costs the window, not the history."""
+    async def load(
+        self, session_key: str, inbound_id: str, notes_of: str | None = None
+    ) -> tuple[Session, Standing | None]:
+        """The session of a key with the end of its transcript, and how an inbound stands. Costs the window, not the history.
+
+        `notes_of` is for a turn whose model is told more: whose notes are read as well, together with the home channels.
+        """
         left = self._windows.of(session_key)
-        query = sql.load(session_key=session_key, id=inbound_id, limit=self._window, left_by=left.turn_id)
+        query = sql.load(
+            session_key=session_key,
+            id=inbound_id,
+            limit=self._window,
+            left_by=left.turn_id,
+            notes_of=notes_of or None,
+            notes_limit=SHOWN,
+            homes=HOMES if notes_of is not None else None,
+        )
         [[row]] = await self._database.read(query)
+        told = None
+        if notes_of is not None:
+            notes = tuple(reversed(orjson.loads(row["notes"] or "[]")))
+            told = PromptFacts(notes_of, notes, orjson.loads(row["homes"] or "{}"))
         stands = None
         if row["state"] is not None or row["has_run"]:
             has_run, has_draft = bool(row["has_run"]), bool(row["has_draft"])
             stands = Standing(row["state"], row["attempts"] or 0, row["outage_ms"], has_run, has_draft)
         if row["session_id"] is None:
-            return Session(first_session_id(session_key), 0, 0, 0, Window(None, self._window)), stands
+            window = Window(None, self._window)
+            return Session(first_session_id(session_key), 0, 0, 0, window, prompt_facts=told), stands
         session = Session(
             row["session_id"],
             row["version"] or 0,
@@ -83,6 +113,7 @@ class Transcript:
             row["updated_at"] or 0,
             orjson.loads(row["facts"] or "{}"),
             row["owner"],
+            prompt_facts=told,
         )
         return session, stands
 

@@ -1,9 +1,10 @@
--- What a turn reads. Tables: routes, sessions, messages, facts, inbox, runs, outbox. Nothing is written here.
+-- What a turn reads. Tables: routes, sessions, messages, facts, inbox, runs, outbox, notes. Nothing is written here.
 
 -- name: load
 -- The session that a key talks to with its facts and the end of its transcript, and how far an inbound has come. The
 -- transcript is left out where the session's last turn is `left_by`: the caller knows that one's end. `has_run`: an attempt at
--- the inbound has called tools. `has_draft`: one has begun to show its answer.
+-- the inbound has called tools. `has_draft`: one has begun to show its answer. `notes_of` and `homes` are NULL for a turn whose
+-- model is told neither notes nor home channels: then nothing is looked up.
 SELECT routes.session_id, routes.done_seq, sessions.version, sessions.turn_id, sessions.message_count,
        sessions.updated_at, sessions.owner,
        CASE WHEN sessions.turn_id = :left_by THEN NULL ELSE (
@@ -14,6 +15,10 @@ SELECT routes.session_id, routes.done_seq, sessions.version, sessions.turn_id, s
            ) AS newest
        ) END AS rows,
        (SELECT CAST({{json_object}}(name, value) AS TEXT) FROM facts WHERE scope = routes.session_id) AS facts,
+       (SELECT CAST({{json_list}}(text) AS TEXT) FROM (
+           SELECT text FROM notes WHERE owner = :notes_of ORDER BY id DESC LIMIT :notes_limit
+       ) AS noted) AS notes,
+       (SELECT CAST({{json_object}}(name, value) AS TEXT) FROM facts WHERE scope = :homes) AS homes,
        inbox.state, inbox.attempts, {{now_ms}} - inbox.outage_since AS outage_ms,
        EXISTS (SELECT 1 FROM runs WHERE runs.id = 'run_' || :id) AS has_run,
        EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = 'draft_' || :id) AS has_draft

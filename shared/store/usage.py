@@ -1,6 +1,6 @@
 """Accounting: what answers cost, per session, owner, agent, model and day.
 
-A turn's usage is written by the turn's own commit, so it is counted once and only if the turn counts. Questions aside
+A turn's usage is written by the turn's own commit (batch.sql), so it is counted once and only if the turn counts. Questions aside
 (titles, summaries, what is worth remembering) are counted by `aside`, right after they were answered.
 """
 
@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypedDict, Unpack
 from shared.clock import now_ms
 from shared.context.marks import USAGE
 from shared.messages import Entry
-from shared.store.change import Also
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
 from shared.value import value
@@ -81,16 +80,9 @@ class CountedAside(Counted):
     now: int
 
 
-class CountedTurn(CountedAside):
-    """A row of table usage for a turn."""
-
-    turn_id: str
-
-
 class UsageSql(Protocol):
     """The statements of usage.sql, with the values that each needs."""
 
-    def commit_usage(self, **counted: Unpack[CountedTurn]) -> Step: ...
     def usage_aside(self, **counted: Unpack[CountedAside]) -> Step: ...
     def usage_of_session(self, *, session_id: str) -> Step: ...
     def usage_last_prompt(self, *, session_id: str) -> Step: ...
@@ -158,8 +150,8 @@ class Usage:
         return [(row["name"], SpentInAll.of(row)) for row in rows]
 
 
-def turns_usage(entries: Sequence[Entry], whose: Whose, day: str) -> tuple[Also, ...]:
-    """What a commit writes for the answers in it: one statement per model, none where nothing was spent."""
+def turns_usage(entries: Sequence[Entry], whose: Whose, day: str) -> tuple[Counted, ...]:
+    """What a commit counts for the answers in it: one row per model, none where nothing was spent."""
     by_model: dict[str, Counted] = {}
     for entry in entries:
         if not (usage := entry.data.get(USAGE)) or not isinstance(usage, Mapping):
@@ -167,11 +159,7 @@ def turns_usage(entries: Sequence[Entry], whose: Whose, day: str) -> tuple[Also,
         row = _counted(usage, whose, day)
         known = by_model.get(row["model"])
         by_model[row["model"]] = row if known is None else _sum(known, row)
-    return tuple(_with_commit(row) for row in by_model.values())
-
-
-def _with_commit(counted: Counted) -> Also:
-    return lambda stamp: sql.commit_usage(session_id=stamp.session_id, turn_id=stamp.turn_id, now=stamp.now, **counted)
+    return tuple(by_model.values())
 
 
 def _sum(earlier: Counted, later: Counted) -> Counted:

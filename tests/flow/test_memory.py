@@ -314,6 +314,25 @@ async def test_notes_are_shown_to_the_same_user_elsewhere_and_to_nobody_else(rig
     assert not model.turns[-1].memory
 
 
+async def test_the_turns_of_one_lease_are_shown_the_notes_as_they_are_when_each_begins(rig: Rig, model: Model) -> None:
+    await talk(rig)
+    await rig.accept("first")
+    await rig.accept("second")
+    lease = await rig.lease()
+    model.begun.clear()
+    model.go_on.clear()
+    running = asyncio.create_task(rig.turns(lease))
+    await model.begun.wait()
+    await write(
+        rig.pipe.store,
+        "INSERT INTO notes (owner, text, session_id, created_at) VALUES (:owner, 'likes tea', 's', 1)",
+        owner="agent:main:webhook:other:memory:u=u1",
+    )
+    model.go_on.set()
+    await running
+    assert [turn.memory for turn in model.turns[-2:]] == [(), ("likes tea",)]
+
+
 async def test_a_worker_and_a_housekeeper_flush_what_is_over_and_the_next_answer_knows_it(
     rig: Rig, model: Model, make_settings: Callable[..., Settings]
 ) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from shared.errors import Superseded
 from shared.messages import Entry
 from shared.store import Store, usage
-from shared.store.change import Change, Commit
+from shared.store.change import Change, Commit, Committed
 from shared.store.usage import SpentInAll, Whose, day_of, turns_usage
-from tests.store.books import ask, load, proof
+from tests.store.books import ask, load, mail, proof
 from tests.support.pipe import key_of
 
 NAMES = ("requests", "input", "output", "cache_read", "cache_write", "total")
@@ -25,13 +27,42 @@ async def spend(store: Store, *usages: dict[str, Any], owner: str = "me", day: s
     """What a turn with these answers leaves; the id of its session."""
     session = await load(store)
     entries = [Entry("assistant", "a", data={"usage": usage}) for usage in usages]
-    change = Change(also=turns_usage(entries, Whose(session.id, owner, "main"), day))
+    change = Change(usage=turns_usage(entries, Whose(session.id, owner, "main"), day))
     await store.commit(Commit(session, key_of(), proof(), entries=entries, change=change))
     return session.id
 
 
 def counts(spent: SpentInAll) -> tuple[int, ...]:
     return tuple(getattr(spent, name) for name in NAMES)
+
+
+async def test_turns_that_end_together_are_counted_by_one_statement_and_only_those_that_won(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = {chat: await load(store, key_of(chat)) for chat in "abcd"}
+    written: list[list[str]] = []
+    write = store.database.write
+
+    async def writing(*steps: Any, **options: Any) -> Any:
+        written.append([step.statement.name for step in steps])
+        return await write(*steps, **options)
+
+    async def end(chat: str) -> Committed:
+        """Answer one message with the session as it was before all of them."""
+        session, letter = sessions[chat], await mail(store, chat=chat)
+        entries = [Entry("assistant", "a", data={"usage": usage}) for usage in (FIRST, OTHER, SECOND)]
+        change = Change(usage=turns_usage(entries, Whose(session.id, f"user {chat}", "main"), "2026-11-16"))
+        return await store.commit(Commit(session, key_of(chat), proof(), (letter,), entries, change=change))
+
+    await end("d")  # so the next turn of that session loses
+    monkeypatch.setattr(store.database, "write", writing)
+    ended = await asyncio.gather(*map(end, "abcd"), return_exceptions=True)
+    assert [type(each) for each in ended] == [Committed] * 3 + [Superseded]
+    assert not any(each.changed for each in ended if isinstance(each, Committed))  # the next turn need not load it
+    batches = [names for names in written if "commit_usage" in names]
+    assert len(batches) < 4 and all(names.count("commit_usage") == 1 for names in batches)
+    for chat in "abcd":
+        assert counts(await store.usage.of_owner(f"user {chat}")) == (4, 111, 222, 33, 44, 410)
 
 
 async def test_answers_of_one_turn_are_added_up_by_model(store: Store) -> None:

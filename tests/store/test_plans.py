@@ -14,7 +14,15 @@ from tests.store.books import ask, raw, write
 from tests.support.pipe import key_of
 
 QUERIES: dict[str, dict[str, Any]] = {
-    "load": {"session_key": key_of("7"), "id": "in_7", "limit": 50, "left_by": "turn_7"},
+    "load": {
+        "session_key": key_of("7"),
+        "id": "in_7",
+        "limit": 50,
+        "left_by": "turn_7",
+        "notes_of": "agent:main:webhook:other:memory:u=7",
+        "notes_limit": 50,
+        "homes": "homes",
+    },
     "load_window": {"session_key": key_of("7"), "limit": 50, "before": 10**9},
     "inbox_by_id": {"id": "in_7"},
     "pending_of_key": {"session_key": key_of("7"), "after": 0, "limit": 50},

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from shared.context.prompt import Home, Surroundings, context_prompt
 from shared.context.runtime import with_runtime
-from shared.homes import home_channels
+from shared.homes import home_channels, homes_from
 from shared.messages import Inbound, Session
 from shared.redaction import open_redaction
 from shared.session_key import SessionKey
@@ -31,7 +31,7 @@ class Context:
 
 
 class ContextBuilder:
-    """Writes down for a turn where it runs. Costs a read of the home channels per turn, and nothing that grows."""
+    """Writes down for a turn where it runs. Reads the home channels where they were not read with the session."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self._store = store
@@ -46,7 +46,8 @@ class ContextBuilder:
         remember = {(session.id, TOPIC): source.topic} if source.topic and source.topic != known else {}
         if not source.topic and known:
             source = replace(source, topic=known)
-        channels = await home_channels(self._settings, self._store)
+        told, settings = session.prompt_facts, self._settings
+        channels = homes_from(settings, told.homes) if told is not None else await home_channels(settings, self._store)
         homes = tuple(Home(platform, home.address.chat, home.name) for platform, home in channels.items())
         around = replace(self._around, homes=homes)
         prompt = context_prompt(source, SessionKey.parse(session_key), around)

@@ -150,7 +150,7 @@ def _with_cost(attempt: Attempt, rows: Sequence[Entry], change: Change) -> Chang
     if not has_usage(rows):
         return change
     day = day_at(now_ms(), attempt.parts.pipe.settings)
-    return replace(change, also=(*change.also, *turns_usage(rows, whose(attempt), day)))
+    return replace(change, usage=(*change.usage, *turns_usage(rows, whose(attempt), day)))
 
 
 def _in_place_of_a_draft(prepared: Prepared, replies: Sequence[Reply]) -> tuple[Reply, ...]:

@@ -3,6 +3,8 @@ order, so a mailbox that lost mail or got it in another order changes nothing.""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shared import metrics
 from shared.errors import Malformed, TooNew
 from shared.lane import Lease
@@ -40,7 +42,7 @@ async def open_first(held: HeldKey) -> Opened | AlreadyEnded | Reopen | Retry:
     that only a newer worker can read is left to it."""
     lease, waiting = held.lease, held.lease.mail[0]
     try:
-        opened = await open_mail(lease.key, waiting, held.session, held.parts.pipe.store)
+        opened = await open_mail(lease.key, waiting, held.session, held.parts.pipe.store, held.parts.notes_of)
     except TooNew as error:
         return leave_to_newer(lease, error)
     if isinstance(opened, TakeNotes):
@@ -52,9 +54,14 @@ async def open_first(held: HeldKey) -> Opened | AlreadyEnded | Reopen | Retry:
 
 
 async def open_mail(
-    key: str, waiting: Waiting, session: Session | None, store: Store
+    key: str,
+    waiting: Waiting,
+    session: Session | None,
+    store: Store,
+    notes_of: Callable[[str, Inbound], str | None] | None = None,
 ) -> Opened | AlreadyEnded | TakeNotes:
     """Find the message that is next by the journal's count. `session` is the one known from our last commit, if any.
+    `notes_of` says whose notes are read with it.
 
     Mail of another kind is in no journal: it is given as it is. TooNew: only a newer worker can read what is next.
     """
@@ -70,7 +77,8 @@ async def open_mail(
         session = None  # it may have ended already: the journal knows
     if session is None:
         with stage("load"):
-            session, standing = await store.transcript.load(key, inbound.id if inbound is not None else "")
+            notes = notes_of(key, inbound) if notes_of is not None and inbound is not None else None
+            session, standing = await store.transcript.load(key, inbound.id if inbound is not None else "", notes)
         if standing is not None:
             attempts, outage_ms = standing.attempts, standing.outage_ms
             has_run, has_draft = standing.has_run, standing.has_draft

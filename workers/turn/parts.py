@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shared.context.marks import sender_id
+from shared.context.memory import owner
+from shared.messages import Inbound
 from shared.pipeline import Pipeline
-from shared.session_key import MAIN, agent_of
+from shared.session_key import MAIN, SessionKey, agent_of
 from workers.agents.capabilities import Asks
 from workers.agents.contract import Agent, StartsFirst
 from workers.agents.missing import Missing
@@ -45,6 +48,15 @@ class TurnParts:
         self.publisher = self.publisher or Publisher(self.pipe.deliveries)
         self.lifetime = Lifetime(self.pipe)
         self.busy_modes = BusyModes.of(self.pipe.settings)
+
+    def notes_of(self, session_key: str, inbound: Inbound) -> str | None:
+        """Whose notes the agent is told in a turn on this message: this user's, or everybody's here where a conversation is
+        shared. Empty: nobody's. None: it has no model that could be told anything."""
+        if self.side_model is None and self.context is None:
+            return None
+        if self.side_model is None or inbound.is_stateless or not self.pipe.settings.memory.enabled:
+            return ""
+        return owner(SessionKey.parse(session_key), sender_id(inbound))
 
     def for_key(self, session_key: str) -> TurnParts:
         """The parts of the key's agent. A key of an agent that the settings no longer name gets one that refuses every

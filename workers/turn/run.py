@@ -14,11 +14,11 @@ from shared.agent.steps import LoggedSteps
 from shared.agent.turn import Result, Speaker, Turn
 from shared.clock import now_ms
 from shared.context import marks
-from shared.context.memory import SHOWN, owner
+from shared.context.memory import SHOWN
 from shared.context.shared_thread import NamedSender, is_shared
 from shared.errors import AlreadyDone, Stopped, Superseded, Unavailable
 from shared.failpoints import reach
-from shared.messages import Inbound, Kind, Reply, State, Terms
+from shared.messages import Inbound, Kind, Reply, Session, State, Terms
 from shared.session_key import SessionKey
 from shared.stages import stage
 from shared.store.change import Proof
@@ -137,8 +137,8 @@ async def prepare(attempt: Attempt) -> Prepared:
     )
     if inbound.source.chat_type != "dm":  # a DM has one speaker: the key need not be read to know that
         turn = await _with_speaker(parts, turn, inbound)
-    if parts.side_model is not None and not inbound.is_stateless:
-        turn = replace(turn, memory=await _remembered(parts, key, inbound))
+    if whose_notes := parts.notes_of(key, inbound):
+        turn = replace(turn, memory=await _remembered(parts, session, whose_notes))
     preview = parts.previews.of(attempt.mail, attempt.lease) if parts.previews is not None else None
     if parts.context is None:
         return Prepared(attempt, turn, proof, opening_notices=notices, preview=preview)
@@ -227,9 +227,9 @@ async def _with_speaker(parts: TurnParts, turn: Turn, inbound: Inbound) -> Turn:
     return replace(turn, sender_key=key, speaker=replace(turn.speaker, shown_as=str(speaker)))
 
 
-async def _remembered(parts: TurnParts, key: str, inbound: Inbound) -> tuple[str, ...]:
-    """The notes that are kept about this user, or about everybody here where a conversation is shared."""
-    if not parts.pipe.settings.memory.enabled:
-        return ()
-    whose = owner(SessionKey.parse(key), marks.user_row(inbound).data.get(marks.SENDER_ID))
-    return tuple(note.text for note in await parts.pipe.store.memory.of(whose, SHOWN))
+async def _remembered(parts: TurnParts, session: Session, notes_of: str) -> tuple[str, ...]:
+    """The notes of an owner, read now unless they were read with the session."""
+    told = session.prompt_facts
+    if told is not None and told.notes_of == notes_of:
+        return told.notes
+    return tuple([note.text for note in await parts.pipe.store.memory.of(notes_of, SHOWN)])
