@@ -11,7 +11,8 @@ from shared.agent.events import Call
 from shared.context.marks import BLOCKS, REASONING, THINKING, TOOL_CALL_ID, TOOL_CALLS
 from shared.messages import Entry
 from workers.agents.model.contract import ModelRefused, Piece, Prompt, ToolSpec
-from workers.agents.model.usage import Tokens, begun, estimated, price, usage_of
+from workers.agents.model.prices import Tokens, price
+from workers.agents.model.usage import begun, estimated, usage_of
 from workers.agents.openai_format.deltas import DONE, Assembled
 from workers.agents.openai_format.events import EVENT_BYTES, EventData, TooMuch
 from workers.agents.openai_format.form import ServerForm, body, thinking_marks

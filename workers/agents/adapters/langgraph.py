@@ -22,7 +22,8 @@ from shared.context.marks import TOOL_CALL_ID, calls
 from shared.errors import ConfigurationError, Permanent, Transient
 from shared.messages import Entry
 from workers.agents.adapters.said import Transcribed, asked
-from workers.agents.model.usage import Tokens, usage_of
+from workers.agents.model.prices import Tokens
+from workers.agents.model.usage import usage_of
 
 MESSAGES = "messages"
 INTERRUPT = "__interrupt__"

@@ -14,7 +14,8 @@ from shared.context.marks import TOOL_CALL_ID, calls
 from shared.errors import Outage, Permanent, PipelineError, Transient
 from shared.messages import Entry
 from workers.agents.adapters.said import Transcribed, as_text, asked
-from workers.agents.model.usage import Tokens, usage_of
+from workers.agents.model.prices import Tokens
+from workers.agents.model.usage import usage_of
 from workers.agents.openai_format.refusals import refused
 
 

@@ -26,7 +26,8 @@ from shared.agent.turn import Turn
 from workers.agents.adapters.said import Transcribed, as_text, asked
 from workers.agents.model.direct import classified
 from workers.agents.model.direct_messages import messages, reasoning_of
-from workers.agents.model.usage import Tokens, usage_of
+from workers.agents.model.prices import Tokens
+from workers.agents.model.usage import usage_of
 
 
 class PydanticAgent:

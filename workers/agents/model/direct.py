@@ -23,7 +23,8 @@ from shared.errors import Outage, PipelineError, RateLimited, Transient
 from workers.agents.model.attachments import Picture
 from workers.agents.model.contract import ModelRefused, Piece, Prompt, QuotaUsedUp, Response, TooLong
 from workers.agents.model.direct_messages import marks_of, messages, reasoning_of
-from workers.agents.model.usage import Tokens, estimated, usage_of
+from workers.agents.model.prices import Tokens
+from workers.agents.model.usage import estimated, usage_of
 from workers.agents.openai_format.refusals import PATIENCE, TOO_LONG_CODES
 
 PICTURE_BYTES = 24_000_000  # that all requests to one model hold at once: each is copied some four times on its way

@@ -5,25 +5,13 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from genai_prices import Usage, calc_price
-
 from shared.codec import encode_text
 from shared.context.tokens import estimate, row_tokens
-from shared.value import value
 from workers.agents.heard import PARTIAL
 from workers.agents.model.contract import Prompt
+from workers.agents.model.prices import Tokens
 
 ESTIMATED = "estimated"
-
-
-@value
-class Tokens:
-    """The tokens of one request, as its provider counted them."""
-
-    input: int
-    output: int
-    cache_read: int = 0
-    cache_write: int = 0
 
 
 def usage_of(model: str, tokens: Tokens, cost: Decimal | None) -> dict[str, Any]:
@@ -50,17 +38,3 @@ def estimated(model: str, prompt: Prompt, said: str = "") -> dict[str, Any]:
 def begun(model: str, prompt: Prompt) -> dict[str, Any]:
     """The usage of a request whose answer has begun. It counts if the answer never ends."""
     return {**estimated(model, prompt), PARTIAL: True}
-
-
-def price(model: str, tokens: Tokens, url: str) -> Decimal | None:
-    """What that costs in US dollars by public price lists; None for servers and models that they do not know."""
-    used = Usage(
-        input_tokens=tokens.input,
-        output_tokens=tokens.output,
-        cache_read_tokens=tokens.cache_read,
-        cache_write_tokens=tokens.cache_write,
-    )
-    try:
-        return calc_price(used, model, provider_api_url=url).total_price
-    except (LookupError, ValueError):
-        return None

@@ -14,7 +14,8 @@ from shared.errors import Ambiguous, Outage, Silent, Transient, Unreachable
 from shared.http_client import HttpClient, HttpStream, hold_http_client
 from shared.value import value
 from workers.agents.model.contract import Piece, Prompt, Response, Unfinished
-from workers.agents.model.usage import estimated, price, usage_of
+from workers.agents.model.prices import price
+from workers.agents.model.usage import estimated, usage_of
 from workers.agents.openai_format.deltas import DONE, Assembled
 from workers.agents.openai_format.events import EventData, TooMuch
 from workers.agents.openai_format.form import ServerForm, body, thinking_marks

@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.agent.events import Call
 from workers.agents.model.contract import Piece
-from workers.agents.model.usage import Tokens
+from workers.agents.model.prices import Tokens
 from workers.agents.openai_format.thoughts import TaggedThoughts
 
 DONE: Mapping[str, Any] = {"done": True}  # the chunk for the end of a stream, `[DONE]`
