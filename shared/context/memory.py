@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from shared.context.labels import inert, quoted
 from shared.context.marks import COMMAND, SEEDED, SENDER
@@ -32,6 +33,7 @@ QUESTION = (
 )
 
 
+@lru_cache(maxsize=4096)  # a turn asks twice: when it is loaded, and when it is prepared
 def owner(key: SessionKey, sender_id: str | None) -> str:
     """Whose notes a conversation leads to: in DMs, one person's with one agent, on one platform.
 

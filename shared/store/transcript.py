@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 import orjson
 
@@ -43,20 +43,22 @@ class LastSaid:
     rows_from_here: int
 
 
+class Wanted(TypedDict):
+    """What is read for a turn: the session of a key, the inbound `id`, and what its model is told besides."""
+
+    session_key: str
+    id: str
+    limit: int  # rows of the transcript
+    left_by: str  # the turn whose end of the transcript is known
+    notes_of: str | None
+    notes_limit: int
+    homes: str | None
+
+
 class TranscriptSql(Protocol):
     """The statements of transcript.sql, with the values that each needs."""
 
-    def load(
-        self,
-        *,
-        session_key: str,
-        id: str,
-        limit: int,
-        left_by: str,
-        notes_of: str | None,
-        notes_limit: int,
-        homes: str | None,
-    ) -> Step: ...
+    def load(self, **wanted: Unpack[Wanted]) -> Step: ...
     def load_bare(self, *, session_key: str) -> Step: ...
     def load_window(self, *, session_key: str, limit: int, before: int) -> Step: ...
     def last_user_row(self, *, session_id: str) -> Step: ...
