@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.model import lane as lanes
-from tests.model.explore import Kind, Step, changed
+from tests.model.explore import Kind, Step, changed, quickly_replaced
 from tests.model.lane import DEAD, EMPTY, LIVE, NOBODY, Lane, Mail
 
 DONE = -1
@@ -33,6 +33,7 @@ class Pc:
     DROP = 6  # drop `head` from the mailbox: it had ended before
 
 
+@quickly_replaced
 class Worker(NamedTuple):
     pc: int = Pc.IDLE
     head: Mail = Mail(0, 0)  # the mailbox's first, as claimed
@@ -43,6 +44,7 @@ class Worker(NamedTuple):
 OFF = Worker()
 
 
+@quickly_replaced
 class Row(NamedTuple):
     """A journal row; its seq is its place."""
 
@@ -50,6 +52,7 @@ class Row(NamedTuple):
     ended: bool = False
 
 
+@quickly_replaced
 class World(NamedTuple):
     receivers: tuple[int, ...]  # 0 new, seq once journaled, DONE
     journal: tuple[Row, ...]

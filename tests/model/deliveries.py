@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.model import lane as lanes
-from tests.model.explore import Kind, Step, changed
+from tests.model.explore import Kind, Step, changed, quickly_replaced
 from tests.model.lane import DEAD, EMPTY, LIVE, NOBODY, Lane, Mail
 
 DECIDED, COMMITTED, PUBLISHED = 0, 1, 2
@@ -37,6 +37,7 @@ class Outcome:
 OPEN = (Outcome.PENDING, Outcome.SENDING)
 
 
+@quickly_replaced
 class Row(NamedTuple):
     """An outbox row, and what is known of it elsewhere."""
 
@@ -49,6 +50,7 @@ class Row(NamedTuple):
     arrivals: int = 0  # ghost: how often the platform got it
 
 
+@quickly_replaced
 class Part(NamedTuple):
     """A row as a deliverer read it."""
 
@@ -80,6 +82,7 @@ class Pc:
     BUSY = 11  # the platform asked to wait: the attempt does not count
 
 
+@quickly_replaced
 class Worker(NamedTuple):
     pc: int = Pc.IDLE
     parts: tuple[Part, ...] = ()
@@ -90,6 +93,7 @@ class Worker(NamedTuple):
 OFF = Worker()
 
 
+@quickly_replaced
 class World(NamedTuple):
     published: tuple[int, ...]
     rows: tuple[Row, ...]

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.model.explore import quickly_replaced
+
 NOBODY, DEAD = -1, 9
 LIVE, PAST, UNSET = 2, 1, 0
 
 
+@quickly_replaced
 class Mail(NamedTuple):
     seq: int
     event: int
 
 
+@quickly_replaced
 class State(NamedTuple):
     """The hash `kt:<lane>:lane:<key>`. A key that has one is in `due` too, unless it is parked."""
 
@@ -28,6 +32,7 @@ class State(NamedTuple):
     parked: bool = False  # a pause held the key when it was last looked at
 
 
+@quickly_replaced
 class Lane(NamedTuple):
     """One key's mailbox, its state, and its wakes: in the queue, and popped but not yet started."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.model import lane as lanes
-from tests.model.explore import changed
+from tests.model.explore import changed, quickly_replaced
 from tests.model.lane import Lane, Mail
 
 PENDING, ANSWERED, BURIED = 0, 1, 2
@@ -31,6 +31,7 @@ class Pc:
     OFFER = 12  # mutants only: something is done before the commit
 
 
+@quickly_replaced
 class Worker(NamedTuple):
     pc: int = Pc.IDLE
     key: int = 0
@@ -51,6 +52,7 @@ class Worker(NamedTuple):
 OFF = Worker()
 
 
+@quickly_replaced
 class Row(NamedTuple):
     """A journal row; its seq is its place."""
 
@@ -59,6 +61,7 @@ class Row(NamedTuple):
     attempts: int = 0
 
 
+@quickly_replaced
 class World(NamedTuple):
     receivers: tuple[int, ...]  # 0 new, seq once journaled, DONE
     journal: tuple[tuple[Row, ...], ...]
