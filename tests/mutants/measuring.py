@@ -26,6 +26,7 @@ from coverage import Coverage, CoverageData
 
 from tests.mutants.groups import ROOT, calling_files, python_files
 from tests.mutants.lines import carried
+from tests.support.warm_start import COLD
 
 KEPT = ROOT / ".tools" / "mutants"
 FILES_AT_ONCE = 40  # then they are kept: a measurement that is interrupted goes on there
@@ -113,7 +114,7 @@ def _measure(names: list[str], product: dict[str, str], jobs: int) -> None:
         shutil.copyfile(ROOT / path, KEPT / "sources" / digest)
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-q"]
     command += ["-p", "tests.mutants.reaching", "-n", str(jobs), "--dist", "loadfile", *names]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "MUTANTS_REACH": str(KEPT)})
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "MUTANTS_REACH": str(KEPT), COLD: "1"})
     combined = Coverage(config_file=str(settings))
     combined.combine()
     combined.save()

@@ -21,6 +21,7 @@ from tests.mutants.lent import POSTGRES, VALKEY
 from tests.mutants.mutant import Mutant
 from tests.mutants.planned import PLAN
 from tests.support.servers import running_postgres, running_valkey
+from tests.support.warm_start import COLD
 
 PATIENCE = 3.0  # times what a test took without a mutant
 TEST_SECONDS = 10.0  # for one test, beyond that
@@ -96,7 +97,7 @@ class Copy:
         self._redis = redis.Redis.from_url(valkey.url, socket_timeout=ANSWER_SECONDS)
         self._open.callback(self._redis.close)
         environment = {**os.environ, "PYTHONPATH": str(self._root), VALKEY: valkey.url, POSTGRES: postgres.url}
-        environment |= {PLAN: str(self._root / "plan.json"), RAN: str(self._root / "ran.txt")}
+        environment |= {PLAN: str(self._root / "plan.json"), RAN: str(self._root / "ran.txt"), COLD: "1"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         runner = subprocess.Popen(
             [sys.executable, "-m", "tests.mutants.forking"],
