@@ -1,4 +1,5 @@
--- Indexed rows that may contain the words. Tables: search_rows, search_grams (SQLite), sessions, messages. Nothing is written.
+-- Indexed rows that may contain the words. Tables: search_rows and search_grams (SQLite), search_spans (PostgreSQL), sessions,
+-- messages. Nothing is written.
 
 -- name: search_candidates
 -- Rows that have all the grams, the last indexed first. Reading stops with the page, so a common word costs no more.
@@ -13,38 +14,39 @@ WHERE search_grams MATCH :query AND search_grams.rowid < :before
   AND sessions.owner = COALESCE(:owner, sessions.owner) AND messages.active = 1
 ORDER BY search_grams.rowid DESC LIMIT :limit
 
--- name: search_newest_postgres
--- Of an owner's newest rows before a given one, those that have all the grams; `looked`: the oldest row looked at. The
--- LIMITs keep the planner from reading whole tables for a few rows. A row that is gone or undone by now comes empty.
+-- name: spans_of_owner
+-- An owner's spans that have all bits of the question in their signatures, the last changed first. Reading stops with the page.
 -- [postgres]
-WITH newest AS MATERIALIZED (
-    SELECT id, session_id, n, grams FROM search_rows
-    WHERE owner = :owner AND id < :before
-    ORDER BY id DESC LIMIT :limit),
-found AS MATERIALIZED (
-    SELECT id, session_id, n FROM newest
-    WHERE grams @@ CAST(:query AS TSQUERY)
-    ORDER BY id DESC LIMIT :enough)
-SELECT found.id AS place, (SELECT MIN(id) FROM newest) AS looked, session.id AS session_id, session.session_key,
-       session.title, session.updated_at, message.n, message.role, message.text, message.created_at
-FROM found
-LEFT JOIN LATERAL (SELECT * FROM sessions WHERE id = found.session_id AND owner = :owner LIMIT 1) AS session ON true
-LEFT JOIN LATERAL (
-    SELECT * FROM messages WHERE session_id = found.session_id AND n = found.n AND active = 1 LIMIT 1) AS message ON true
-ORDER BY found.id DESC
+SELECT id AS place, session_id, since_n, last_n FROM search_spans
+WHERE owner = :owner AND id < :before
+  AND (bits | (SELECT CAST(CAST(:masks AS TEXT[]) AS VARBIT[]))[size_class]) = bits
+ORDER BY id DESC LIMIT :limit
 
--- name: search_candidates_postgres
--- Rows that have all the grams, the last indexed first. `id + 0` makes PostgreSQL use the grams' index instead of walking
--- along the ids. A row that is gone or undone by now comes empty.
+-- name: spans_of_all
+-- The same of everybody's spans, for an operator.
 -- [postgres]
-SELECT found.id AS place, session.id AS session_id, session.session_key, session.title, session.updated_at,
+SELECT id AS place, session_id, since_n, last_n FROM search_spans
+WHERE id < :before
+  AND (bits | (SELECT CAST(CAST(:masks AS TEXT[]) AS VARBIT[]))[size_class]) = bits
+ORDER BY id DESC LIMIT :limit
+
+-- name: rows_of_spans
+-- The rows of some spans, without what was undone or deleted since. `plain`: a word of the question in small ASCII letters; of texts
+-- in ASCII only those are read that contain it. The LIMITs keep the planner from reading whole tables for a few rows.
+-- [postgres]
+SELECT session.id AS session_id, session.session_key, session.title, session.updated_at,
        message.n, message.role, message.text, message.created_at
-FROM (SELECT id, session_id, n FROM search_rows
-      WHERE grams @@ CAST(:query AS TSQUERY) AND id < :before
-      ORDER BY id + 0 DESC LIMIT :limit) AS found
-LEFT JOIN LATERAL (
+FROM jsonb_array_elements(:spans)
+CROSS JOIN LATERAL (
     SELECT * FROM sessions
-    WHERE id = found.session_id AND owner = COALESCE(CAST(:owner AS TEXT), owner) LIMIT 1) AS session ON true
-LEFT JOIN LATERAL (
-    SELECT * FROM messages WHERE session_id = found.session_id AND n = found.n AND active = 1 LIMIT 1) AS message ON true
-ORDER BY found.id DESC
+    WHERE id = value ->> 'session_id' AND owner = COALESCE(CAST(:owner AS TEXT), owner) LIMIT 1) AS session
+CROSS JOIN LATERAL (
+    SELECT n, role, text, created_at FROM messages
+    WHERE session_id = session.id
+      AND n >= CAST(value ->> 'since_n' AS BIGINT) AND n <= CAST(value ->> 'last_n' AS BIGINT)
+      AND active = 1 AND role IN ('user', 'assistant')
+      AND (CAST(:plain AS TEXT) IS NULL OR octet_length(text) > length(text)
+           OR strpos(lower(text COLLATE "C"), CAST(:plain AS TEXT)) > 0)
+      AND data NOT LIKE '%"command":%' AND data NOT LIKE '%"hidden":%'
+    ORDER BY n DESC LIMIT :rows) AS message
+ORDER BY CAST(value ->> 'place' AS BIGINT) DESC, message.n DESC

@@ -27,7 +27,7 @@ _EVER = 2**62
 class DeletionSql(Protocol):
     """The statements of deletion.sql, with the values that each needs."""
 
-    def delete_session(self, *, session_id: str, version: int, searched: int) -> Step: ...
+    def delete_session(self, *, session_id: str, version: int, indexed: int) -> Step: ...
     def delete_search(self, *, session_id: str) -> Step: ...
     def delete_notes(self, *, session_id: str) -> Step: ...
     def delete_flushes(self, *, session_id: str) -> Step: ...
@@ -90,7 +90,7 @@ class Deletion:
         [far] = await self._database.read(sql.search_far(session_id=session_id))
         indexed, keys = await self._indexed(session_id), await self._keys(session_id)
         gone, *_ = await self._database.write(
-            sql.delete_session(session_id=session_id, version=version, searched=far[0]["searched"] if far else 0),
+            sql.delete_session(session_id=session_id, version=version, indexed=far[0]["indexed"] if far else 0),
             *(self._forget_grams(row) for row in indexed),
             *_words_of_turns(session_id),
             *(statement for key in keys for statement in _control_messages(session_id, key.session_key)),
@@ -104,7 +104,7 @@ class Deletion:
 
     async def _indexed(self, session_id: str) -> list[Row]:
         """The rows that SQLite's index has to be told to forget, by their grams, which are made again from the text.
-        PostgreSQL keeps grams in rows of a table."""
+        PostgreSQL keeps signatures in rows of a table."""
         if self._database.dialect != "sqlite":
             return []
         [rows] = await self._database.read(sql.delete_grams_rows(session_id=session_id))

@@ -3,11 +3,16 @@
 
 -- name: delete_session
 -- Delete a session that no turn and no indexer has moved on since it was read: the compare-and-set.
-DELETE FROM sessions WHERE id = :session_id AND version = :version AND searched = :searched RETURNING id
+DELETE FROM sessions WHERE id = :session_id AND version = :version AND {{indexed}} = :indexed RETURNING id
 
 -- name: delete_search
 -- Remove its rows from the search index.
+-- [sqlite]
 DELETE FROM search_rows WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+-- [postgres] Also from the index of an older version, whose grams are words.
+WITH older AS (
+    DELETE FROM search_rows WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id))
+DELETE FROM search_spans WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
 
 -- name: delete_notes
 -- Delete the notes that were made of it.
@@ -116,7 +121,7 @@ WHERE session_key = :control_key AND state <> 'pending' AND NOT EXISTS (SELECT 1
 
 -- name: search_far
 -- How far a session is indexed for search.
-SELECT searched FROM sessions WHERE id = :session_id
+SELECT {{indexed}} AS indexed FROM sessions WHERE id = :session_id
 
 -- name: delete_grams_rows
 -- The indexed rows of a session with the text and the owner that their grams are made from.

@@ -21,7 +21,6 @@ from shared.session_key import SessionKey
 from shared.store import retention
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
-from shared.store.search import row_grams
 from shared.tasks.task import task_key
 from shared.value import value
 
@@ -199,21 +198,16 @@ class PeopleStore:
         session_id, version, turn_id = rows[0]["session_id"], rows[0]["version"], f"forget_{fresh_id()}"
         listed = encode_text([{"session_id": session_id, "n": row["n"]} for row in rows])
         files = {digest: None for row in rows for digest in _files(row)}
-        [indexed] = await self._database.read(retention.sql.indexed_rows(rows=listed))
+        unindexed = await retention.forgotten(
+            self._database, listed
+        )  # rows that keep their words after all: found by reading
         signed, *_ = await self._database.write(
             sql.sign_session(session_id=session_id, version=version, turn_id=turn_id),
-            *(step for row in indexed for step in self._unindexed(row)),
+            *unindexed,
             sql.blank_rows(session_id=session_id, turn_id=turn_id, text=REMOVED, rows=listed),
             *(sql.forget_shared_blob(session_id=session_id, turn_id=turn_id, digest=digest) for digest in files),
         )
         return bool(signed)
-
-    def _unindexed(self, row: Row) -> Iterable[Step]:
-        """What search finds a row by. A row that keeps its words after all is then found by reading only."""
-        if self._database.dialect == "sqlite":
-            grams = row_grams(row["owner"], row["text"])
-            yield retention.sql.unindex_grams(place=row["place"], grams=grams)
-        yield retention.sql.unindex_row(place=row["place"])
 
     async def _named(self, person: Person) -> list[str]:
         [rows] = await self._database.read(sql.keys_like(pattern=person.key_pattern))

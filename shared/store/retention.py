@@ -40,13 +40,17 @@ class RetentionSql(Protocol):
     def delete_rows(self, *, rows: str) -> Step: ...
     def hold_ended_session(self, *, session_id: str, before: int) -> Step: ...
     def delete_ended_rows(self, *, rows: str, session_id: str, before: int) -> Step: ...
-    def delete_ended_session(self, *, session_id: str, version: int, searched: int, before: int) -> Step: ...
+    def delete_ended_session(self, *, session_id: str, version: int, indexed: int, before: int) -> Step: ...
     def indexed_page(self, *, after: int, limit: int) -> Step: ...
     def indexed_rows(self, *, rows: str) -> Step: ...
     def unindex_grams(self, *, place: int, grams: str) -> Step: ...
     def unindex_row(self, *, place: int) -> Step: ...
     def unindex_ended_grams(self, *, place: int, grams: str, before: int) -> Step: ...
     def unindex_ended_row(self, *, place: int, before: int) -> Step: ...
+    def spans_page(self, *, after: int, limit: int) -> Step: ...
+    def forget_spans(self, *, places: list[int], before: int) -> Step: ...
+    def shorten_spans(self, *, places: list[int], before: int) -> Step: ...
+    def reopen_spans(self, *, rows: str) -> Step: ...
 
 
 sql = declared(RetentionSql)
@@ -140,33 +144,48 @@ class Retention:
     async def search(self, before: int, limit: int) -> int:
         """Let search forget rows that were said before a time. Goes through the index, some pages in a step, then begins anew."""
         for _ in range(PAGES):
-            [page] = await self._database.read(sql.indexed_page(after=self._place, limit=PAGE_ROWS))
-            old = [row for row in page if row["created_at"] < before]
+            page = await self._index_page()
+            old = [row for row in page if row["created_at"] is None or row["created_at"] < before]
             if len(old) > limit:  # the rest of the page is for the next step
                 old = old[:limit]
                 self._place = old[-1]["place"]
             else:
                 self._place = page[-1]["place"] if len(page) == PAGE_ROWS else 0
             if old:
-                [found] = await self._database.read(sql.indexed_rows(rows=_listed(old)))
-                if found:
-                    await self._database.write(*self._unindexed(found))
+                await self._unindex(old, before)
             if old or self._place == 0:
                 return len(old)
         return 0
+
+    async def _index_page(self) -> list[Row]:
+        """The next entries of the index: rows in SQLite, spans of rows in PostgreSQL."""
+        page = sql.indexed_page if self._database.dialect == "sqlite" else sql.spans_page
+        [rows] = await self._database.read(page(after=self._place, limit=PAGE_ROWS))
+        return rows
+
+    async def _unindex(self, old: Sequence[Row], before: int) -> None:
+        if self._database.dialect == "postgres":
+            places = [row["place"] for row in old]
+            await self._database.write(
+                sql.forget_spans(places=places, before=before), sql.shorten_spans(places=places, before=before)
+            )
+            return
+        await self._database.write(*await forgotten(self._database, _listed(old)))
 
     async def _delete_ended(self, session_id: str, rows: Sequence[Row], before: int) -> None:
         """Delete rows of a session that ended before a time, with what search finds them by, unless it goes on by now."""
         if not rows:
             return
         listed = _listed(rows)
-        [indexed] = await self._database.read(sql.indexed_rows(rows=listed))
         steps = [sql.hold_ended_session(session_id=session_id, before=before)]
-        for row in indexed:
-            if self._database.dialect == "sqlite":
+        if (
+            self._database.dialect == "sqlite"
+        ):  # PostgreSQL: spans go with the session; rows that are gone are not found
+            [indexed] = await self._database.read(sql.indexed_rows(rows=listed))
+            for row in indexed:
                 grams = row_grams(row["owner"], row["text"])
                 steps.append(sql.unindex_ended_grams(place=row["place"], grams=grams, before=before))
-            steps.append(sql.unindex_ended_row(place=row["place"], before=before))
+                steps.append(sql.unindex_ended_row(place=row["place"], before=before))
         await self._database.write(*steps, sql.delete_ended_rows(rows=listed, session_id=session_id, before=before))
 
     async def _delete_rows(self, rows: Sequence[Row]) -> None:
@@ -174,16 +193,19 @@ class Retention:
         if not rows:
             return
         listed = _listed(rows)
-        [indexed] = await self._database.read(sql.indexed_rows(rows=listed))
-        await self._database.write(*self._unindexed(indexed), sql.delete_rows(rows=listed))
+        await self._database.write(*await forgotten(self._database, listed), sql.delete_rows(rows=listed))
 
-    def _unindexed(self, rows: Sequence[Row]) -> list[Step]:
-        steps = list[Step]()
-        for row in rows:
-            if self._database.dialect == "sqlite":
-                steps.append(sql.unindex_grams(place=row["place"], grams=row_grams(row["owner"], row["text"])))
-            steps.append(sql.unindex_row(place=row["place"]))
-        return steps
+
+async def forgotten(database: Database, rows: str) -> list[Step]:
+    """What lets search forget some rows of transcripts (a JSON list of session_id and n)."""
+    if database.dialect == "postgres":
+        return [sql.reopen_spans(rows=rows)]
+    steps = list[Step]()
+    [indexed] = await database.read(sql.indexed_rows(rows=rows))
+    for row in indexed:
+        steps.append(sql.unindex_grams(place=row["place"], grams=row_grams(row["owner"], row["text"])))
+        steps.append(sql.unindex_row(place=row["place"]))
+    return steps
 
 
 def _listed(rows: Sequence[Row]) -> str:
@@ -192,9 +214,9 @@ def _listed(rows: Sequence[Row]) -> str:
 
 def _rest_of(session: Row, before: int) -> Sequence[Step]:
     """Delete a session without rows, unless it went on meanwhile, and what belongs to it alone. Its notes stay."""
-    id, version, searched = session["id"], session["version"], session["searched"]
+    id, version, indexed = session["id"], session["version"], session["indexed"]
     return (
-        sql.delete_ended_session(session_id=id, version=version, searched=searched, before=before),
+        sql.delete_ended_session(session_id=id, version=version, indexed=indexed, before=before),
         deletion.sql.delete_search(session_id=id),
         deletion.sql.delete_flushes(session_id=id),
         deletion.sql.delete_facts(session_id=id),

@@ -1,4 +1,5 @@
--- What retention removes. Tables: inbox, outbox, turns, dead, usage, audit, blob_references, messages, search_rows, sessions.
+-- What retention removes. Tables: inbox, outbox, turns, dead, usage, audit, blob_references, messages, search_rows,
+-- search_spans, sessions.
 -- Every statement takes so many rows at most, found by index, so that turns which write at the same time hardly wait. Rows
 -- that only a look through others can tell are read first, beside the writers.
 
@@ -90,7 +91,7 @@ SELECT session_id, n FROM messages WHERE active = 0 AND created_at < :before ORD
 
 -- name: expired_session
 -- The session that ended first, if that is too long ago and nobody is to look through it for notes any more.
-SELECT id, version, searched FROM sessions
+SELECT id, version, {{indexed}} AS indexed FROM sessions
 WHERE ended_at IS NOT NULL AND ended_at < :before
   AND NOT EXISTS (SELECT 1 FROM flushes WHERE flushes.session_id = sessions.id AND flushes.state = 'due')
 ORDER BY ended_at LIMIT 1
@@ -117,19 +118,21 @@ WHERE (session_id, n) IN (SELECT value ->> 'session_id', CAST(value ->> 'n' AS B
 -- name: delete_ended_session
 -- Delete a session without rows that no turn and no indexer has moved on since it was read, and that nobody has resumed.
 DELETE FROM sessions
-WHERE id = :session_id AND version = :version AND searched = :searched AND ended_at < :before
+WHERE id = :session_id AND version = :version AND {{indexed}} = :indexed AND ended_at < :before
   AND NOT EXISTS (SELECT 1 FROM messages WHERE session_id = :session_id)
 
 -- name: indexed_page
 -- The next rows of the search index, with the time at which they were said.
+-- [sqlite]
 SELECT search_rows.id AS place, search_rows.session_id, search_rows.n, messages.created_at
 FROM search_rows CROSS JOIN messages  -- in this order: SQLite would read all messages first
 WHERE messages.session_id = search_rows.session_id AND messages.n = search_rows.n AND search_rows.id > :after ORDER BY search_rows.id LIMIT :limit
 
 -- name: indexed_rows
 -- Where some rows of transcripts are in the search index, with what they are found by.
+-- [sqlite]
 SELECT search_rows.id AS place, search_rows.session_id, search_rows.n, messages.text, sessions.owner, messages.created_at
-FROM {{each}}(:rows)
+FROM json_each(:rows)
 JOIN search_rows ON search_rows.session_id = value ->> 'session_id' AND search_rows.n = CAST(value ->> 'n' AS BIGINT)
 JOIN messages ON messages.session_id = search_rows.session_id AND messages.n = search_rows.n
 JOIN sessions ON sessions.id = search_rows.session_id
@@ -142,6 +145,7 @@ SELECT 'delete', :place, :grams WHERE EXISTS (SELECT 1 FROM search_rows WHERE id
 
 -- name: unindex_row
 -- Remove a row from the search index.
+-- [sqlite]
 DELETE FROM search_rows WHERE id = :place
 
 -- name: unindex_ended_grams
@@ -154,5 +158,55 @@ WHERE EXISTS (SELECT 1 FROM search_rows JOIN sessions ON sessions.id = search_ro
 
 -- name: unindex_ended_row
 -- The same as unindex_row, unless somebody has resumed the session.
+-- [sqlite]
 DELETE FROM search_rows
 WHERE id = :place AND EXISTS (SELECT 1 FROM sessions WHERE sessions.id = search_rows.session_id AND sessions.ended_at < :before)
+
+-- name: spans_page
+-- The next spans of the search index, with the time at which the first of their rows was said. Without it: they have no rows.
+-- [postgres]
+SELECT search_spans.id AS place, first.created_at
+FROM search_spans
+LEFT JOIN LATERAL (
+    SELECT created_at FROM messages
+    WHERE session_id = search_spans.session_id AND n >= search_spans.since_n AND n <= search_spans.last_n
+    ORDER BY n LIMIT 1) AS first ON true
+WHERE search_spans.id > :after ORDER BY search_spans.id LIMIT :limit
+
+-- name: forget_spans
+-- Remove spans all of whose rows are too old. One that was changed meanwhile has another id.
+-- [postgres]
+DELETE FROM search_spans
+WHERE id = ANY(CAST(:places AS BIGINT[])) AND NOT EXISTS (
+    SELECT 1 FROM messages
+    WHERE session_id = search_spans.session_id AND n >= search_spans.since_n AND n <= search_spans.last_n
+      AND created_at >= :before)
+
+-- name: shorten_spans
+-- Let spans begin with the first of their rows that is not too old.
+-- [postgres]
+UPDATE search_spans
+SET since_n = (
+    SELECT MIN(n) FROM messages
+    WHERE session_id = search_spans.session_id AND n >= search_spans.since_n AND n <= search_spans.last_n
+      AND created_at >= :before)
+WHERE id = ANY(CAST(:places AS BIGINT[]))
+
+-- name: reopen_spans
+-- Remove the spans that have some rows of transcripts, and all later ones of their sessions, so that what is left is indexed
+-- anew. Sessions are locked first, as indexers do. The index of an older version just loses the rows.
+-- [postgres]
+WITH removed AS (
+    SELECT value ->> 'session_id' AS session_id, CAST(value ->> 'n' AS BIGINT) AS n FROM jsonb_array_elements(:rows)),
+held AS MATERIALIZED (
+    SELECT id FROM sessions WHERE id IN (SELECT session_id FROM removed) ORDER BY id FOR NO KEY UPDATE),
+older AS (
+    DELETE FROM search_rows USING removed WHERE search_rows.session_id = removed.session_id AND search_rows.n = removed.n),
+gone AS (
+    DELETE FROM search_spans
+    USING (SELECT held.id, MIN(removed.n) AS n FROM held JOIN removed ON removed.session_id = held.id GROUP BY held.id) AS first
+    WHERE search_spans.session_id = first.id AND search_spans.last_n >= first.n
+    RETURNING search_spans.session_id, search_spans.first_n)
+UPDATE sessions SET indexed = again.first_n - 1
+FROM (SELECT session_id, MIN(first_n) AS first_n FROM gone GROUP BY session_id) AS again
+WHERE sessions.id = again.session_id AND sessions.indexed >= again.first_n

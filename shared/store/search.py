@@ -1,8 +1,9 @@
 """Search in what was said: an index beside the transcript, and the words of those who may ask.
 
-No commit waits for the index. The housekeeper brings it up to date, some sessions per commit: `sessions.searched` says how
-far, and moves in the transaction that adds the rows, so each is added once, whoever crashes and however many housekeepers
-run. On PostgreSQL an indexer claims the sessions' rows; one that finds them claimed goes on with others.
+No commit waits for the index. The housekeeper brings it up to date, some sessions per commit: `sessions.searched` (SQLite) or
+`sessions.indexed` (PostgreSQL) says how far, and moves in the transaction that adds to the index, so each row is added once,
+whoever crashes and however many housekeepers run. On PostgreSQL an indexer claims the sessions' rows; one that finds them
+claimed goes on with others. SQLite indexes the grams of each row, PostgreSQL has signatures of several rows (spans.py).
 What is not indexed yet is searched as it is. A row that was undone or deleted since is not found: the transcript decides.
 """
 
@@ -13,6 +14,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 import orjson
@@ -22,6 +24,8 @@ from shared.store.candidates import candidates
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
 from shared.store.grams import folded, grams_for, grams_of, owner_gram
+from shared.store.signature import SIZES, Signature
+from shared.store.spans import Span, extended, spans_of
 from shared.value import value
 
 SESSIONS_DUE = 256  # that one look chooses from, at random: two housekeepers then rarely choose the same
@@ -58,7 +62,7 @@ class Found:
 
 
 @value
-class _RowSpan:
+class _RowRange:
     """Rows of a session that one commit indexes: those after `after`, up to `upto`."""
 
     id: str
@@ -82,9 +86,19 @@ class SearchSql(Protocol):
 
     def search_due(self, *, limit: int) -> Step: ...
     def search_texts(self, *, sessions: str) -> Step: ...
+    def search_last_spans(self, *, sessions: str) -> Step: ...
     def search_index_postgres(
-        self, *, sessions: str, session_id: list[str], n: list[int], grams: list[str]
+        self,
+        *,
+        sessions: str,
+        session_id: list[str],
+        first_n: list[int],
+        last_n: list[int],
+        size_class: list[int],
+        bits: list[str],
     ) -> Step: ...
+    def search_rows_left(self) -> Step: ...
+    def search_rows_dropped(self) -> Step: ...
     def search_moved(self, *, session_id: str, after: int, upto: int) -> Step: ...
     def search_row(self, *, session_id: str, n: int, upto: int) -> Step: ...
     def search_row_grams(self, *, session_id: str, n: int, grams: str, upto: int) -> Step: ...
@@ -100,6 +114,7 @@ class Search:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._is_older_index_gone = database.dialect != "postgres"
 
     async def find(
         self, words: str, owner: str | None, limit: int = 10, only: Callable[[str], bool] = lambda _: True
@@ -115,7 +130,7 @@ class Search:
         rows, complete = await self._tail(owner)
         sessions: dict[str, Hit] = {}
         self._sift(sessions, sorted(rows, key=lambda row: -row["created_at"]), terms, only)
-        async for page in candidates(self._database, grams, owner):
+        async for page in candidates(self._database, grams, owner, terms):
             self._sift(sessions, page.rows, terms, only)
             if len(sessions) >= limit:
                 break
@@ -126,35 +141,63 @@ class Search:
     async def index(self) -> bool:
         """Index some of the sessions that have rows which cannot be found yet; whether there are more."""
         [due] = await self._database.read(sql.search_due(limit=SESSIONS_DUE))
-        chosen = [_span(session) for session in random.sample(due, min(len(due), SESSIONS_AT_ONCE))]
-        for spans in _portions(chosen, SESSIONS_PER_COMMIT[self._database.dialect]):
-            await self._index(spans)
-        return len(due) > len(chosen) or any(span.more for span in chosen)
+        chosen = [_range(session) for session in random.sample(due, min(len(due), SESSIONS_AT_ONCE))]
+        index = self._index_by_postgres if self._database.dialect == "postgres" else self._index_by_sqlite
+        for ranges in _portions(chosen, SESSIONS_PER_COMMIT[self._database.dialect]):
+            await index(ranges)
+        if not due and not self._is_older_index_gone:
+            await self._drop_older_index()
+        return len(due) > len(chosen) or any(range.more for range in chosen)
 
-    async def _index(self, spans: Sequence[_RowSpan]) -> None:
-        sessions = orjson.dumps([{"id": span.id, "after": span.after, "upto": span.upto} for span in spans]).decode()
-        [texts] = await self._database.read(sql.search_texts(sessions=sessions))
-        owners = {span.id: span.owner for span in spans}
+    async def _index_by_postgres(self, ranges: Sequence[_RowRange]) -> None:
+        """Make spans of the rows. Who else changes a session's last span moves the session on, so this writes nothing then."""
+        sessions = _listed(ranges)
+        texts, last = await self._database.read(
+            sql.search_texts(sessions=sessions), sql.search_last_spans(sessions=sessions)
+        )
+        opened = {row["session_id"]: _stored_span(row) for row in last}
+        added = _by_session(texts)
+        grown = {id: extended(opened[id], rows) if id in opened else spans_of(id, rows) for id, rows in added.items()}
+        if full := [replace(r, after=opened[r.id].first_n - 1) for r in ranges if grown.get(r.id, ()) is None]:
+            [texts] = await self._database.read(sql.search_texts(sessions=_listed(full)))
+            for id, rows in _by_session(texts).items():
+                grown[id] = spans_of(id, rows, opened[id].first_n)
+        spans = [span for made in grown.values() for span in made or ()]
+        await self._database.write(
+            sql.search_index_postgres(
+                sessions=sessions,
+                session_id=[span.session_id for span in spans],
+                first_n=[span.first_n for span in spans],
+                last_n=[span.last_n for span in spans],
+                size_class=[1 + SIZES.index(span.signature.size) for span in spans],
+                bits=[str(span.signature) for span in spans],
+            )
+        )
+
+    async def _drop_older_index(self) -> None:
+        """Free the space of the index that an older version made, now that all it has is found without it."""
+        [rows] = await self._database.read(sql.search_rows_left())
+        if rows:
+            await self._database.write(sql.search_rows_dropped())
+        self._is_older_index_gone = True
+
+    async def _index_by_sqlite(self, ranges: Sequence[_RowRange]) -> None:
+        [texts] = await self._database.read(sql.search_texts(sessions=_listed(ranges)))
+        owners = {range.id: range.owner for range in ranges}
         rows = [
             _Indexed(row["session_id"], row["n"], row_grams(owners[row["session_id"]], row["text"])) for row in texts
         ]
-        if self._database.dialect == "postgres":
-            ids, numbers, grams = [r.session_id for r in rows], [r.n for r in rows], [r.grams for r in rows]
-            await self._database.write(
-                sql.search_index_postgres(sessions=sessions, session_id=ids, n=numbers, grams=grams)
-            )
-        else:
-            await asyncio.gather(*(self._index_by_sqlite(span, rows) for span in spans))
+        await asyncio.gather(*(self._index_session(range, rows) for range in ranges))
 
-    async def _index_by_sqlite(self, span: _RowSpan, rows: Sequence[_Indexed]) -> None:
+    async def _index_session(self, range: _RowRange, rows: Sequence[_Indexed]) -> None:
         steps = list[Step]()
         for row in rows:
-            if row.session_id == span.id:
-                steps.append(sql.search_row(session_id=span.id, n=row.n, upto=span.upto))
-                steps.append(sql.search_row_grams(session_id=span.id, n=row.n, grams=row.grams, upto=span.upto))
+            if row.session_id == range.id:
+                steps.append(sql.search_row(session_id=range.id, n=row.n, upto=range.upto))
+                steps.append(sql.search_row_grams(session_id=range.id, n=row.n, grams=row.grams, upto=range.upto))
         with suppress(AlreadyDone):  # another housekeeper was faster
             # Moving comes first and locks the session: one that is deleted meanwhile gets no rows.
-            moved = sql.search_moved(session_id=span.id, after=span.after, upto=span.upto)
+            moved = sql.search_moved(session_id=range.id, after=range.after, upto=range.upto)
             await self._database.write(moved, *steps)
 
     async def _tail(self, owner: str | None) -> tuple[list[Row], bool]:
@@ -187,21 +230,37 @@ def row_grams(owner: str, text: str) -> str:
     return " ".join((owner_gram(owner), *grams_of(text)))
 
 
-def _span(session: Row) -> _RowSpan:
-    after, count = session["searched"], session["message_count"]
+def _range(session: Row) -> _RowRange:
+    after, count = session["indexed"], session["message_count"]
     upto = min(count, after + ROWS_AT_ONCE)
-    return _RowSpan(session["id"], session["owner"], after, upto, more=upto < count)
+    return _RowRange(session["id"], session["owner"], after, upto, more=upto < count)
 
 
-def _portions(spans: Sequence[_RowSpan], sessions: int) -> Iterator[list[_RowSpan]]:
+def _listed(ranges: Sequence[_RowRange]) -> str:
+    return orjson.dumps([{"id": range.id, "after": range.after, "upto": range.upto} for range in ranges]).decode()
+
+
+def _by_session(texts: Sequence[Row]) -> dict[str, list[tuple[int, str]]]:
+    """Number and text of rows, by session."""
+    found = dict[str, list[tuple[int, str]]]()
+    for row in texts:
+        found.setdefault(row["session_id"], []).append((row["n"], row["text"]))
+    return found
+
+
+def _stored_span(row: Row) -> Span:
+    return Span(row["session_id"], row["first_n"], row["last_n"], Signature(len(row["bits"]), int(row["bits"], 2)))
+
+
+def _portions(ranges: Sequence[_RowRange], sessions: int) -> Iterator[list[_RowRange]]:
     """What goes into one commit: so many sessions and ROWS_AT_ONCE rows at most."""
-    portion, rows = list[_RowSpan](), 0
-    for span in spans:
-        if portion and (len(portion) == sessions or rows + span.upto - span.after > ROWS_AT_ONCE):
+    portion, rows = list[_RowRange](), 0
+    for range in ranges:
+        if portion and (len(portion) == sessions or rows + range.upto - range.after > ROWS_AT_ONCE):
             yield portion
             portion, rows = [], 0
-        portion.append(span)
-        rows += span.upto - span.after
+        portion.append(range)
+        rows += range.upto - range.after
     if portion:
         yield portion
 

@@ -1,10 +1,10 @@
--- The search index. Tables: sessions (`searched`: how many rows of each are indexed), messages, search_rows (one per indexed
--- row) and, in SQLite, search_grams (an FTS5 index that keeps no text).
+-- The search index. Tables: sessions (`searched` in SQLite, `indexed` in PostgreSQL: how many rows of each are
+-- indexed), messages; in SQLite search_rows (one per indexed row) and search_grams (an FTS5 index that keeps no text), in PostgreSQL search_spans (one per signature).
 
 -- name: search_due
 -- Sessions with rows that are not indexed yet.
-SELECT id, owner, searched, message_count FROM sessions
-WHERE message_count > searched AND owner IS NOT NULL
+SELECT id, owner, {{indexed}} AS indexed, message_count FROM sessions
+WHERE message_count > {{indexed}} AND owner IS NOT NULL
 ORDER BY owner, id LIMIT :limit
 
 -- name: search_texts
@@ -17,21 +17,43 @@ WHERE messages.active = 1 AND messages.role IN ('user', 'assistant')
   AND messages.data NOT LIKE '%"command":%' AND messages.data NOT LIKE '%"hidden":%'
 ORDER BY messages.session_id, messages.n
 
+-- name: search_last_spans
+-- The last span of each of some sessions.
+-- [postgres]
+SELECT span.session_id, span.first_n, span.last_n, CAST(span.bits AS TEXT) AS bits
+FROM jsonb_array_elements(:sessions)
+CROSS JOIN LATERAL (
+    SELECT session_id, first_n, last_n, bits FROM search_spans
+    WHERE session_id = value ->> 'id' ORDER BY first_n DESC LIMIT 1) AS span
+
 -- name: search_index_postgres
--- Index rows of some sessions and record how far each is indexed. Leaves out sessions that another indexer or a turn is
--- writing to, and sessions that another indexer has indexed further.
+-- Write spans of some sessions and record how far each is indexed. Leaves out sessions that another indexer or a turn is
+-- writing to, and sessions that another indexer has indexed further. A span that was there gets a new id: it is the newest now.
 -- [postgres]
 WITH claimed AS MATERIALIZED (
     SELECT sessions.id, sessions.owner, CAST(value ->> 'upto' AS BIGINT) AS upto
     FROM jsonb_array_elements(:sessions)
-    JOIN sessions ON sessions.id = value ->> 'id' AND sessions.searched = CAST(value ->> 'after' AS BIGINT)
+    JOIN sessions ON sessions.id = value ->> 'id' AND sessions.indexed = CAST(value ->> 'after' AS BIGINT)
     FOR NO KEY UPDATE OF sessions SKIP LOCKED),
-added AS (
-    INSERT INTO search_rows (session_id, n, owner, grams)
-    SELECT claimed.id, found.n, claimed.owner, array_to_tsvector(string_to_array(found.grams, ' '))
-    FROM unnest(CAST(:session_id AS TEXT[]), CAST(:n AS BIGINT[]), CAST(:grams AS TEXT[])) AS found (id, n, grams)
-    JOIN claimed ON claimed.id = found.id)
-UPDATE sessions SET searched = claimed.upto FROM claimed WHERE sessions.id = claimed.id
+written AS (
+    INSERT INTO search_spans (session_id, owner, first_n, last_n, since_n, size_class, bits)
+    SELECT claimed.id, claimed.owner, span.first_n, span.last_n, span.first_n, span.size_class, CAST(span.bits AS VARBIT)
+    FROM unnest(CAST(:session_id AS TEXT[]), CAST(:first_n AS BIGINT[]), CAST(:last_n AS BIGINT[]),
+                CAST(:size_class AS SMALLINT[]), CAST(:bits AS TEXT[])) AS span (id, first_n, last_n, size_class, bits)
+    JOIN claimed ON claimed.id = span.id
+    ON CONFLICT (session_id, first_n) DO UPDATE
+    SET id = excluded.id, last_n = excluded.last_n, size_class = excluded.size_class, bits = excluded.bits)
+UPDATE sessions SET indexed = claimed.upto FROM claimed WHERE sessions.id = claimed.id
+
+-- name: search_rows_left
+-- Whether the index of an older version is still there.
+-- [postgres]
+SELECT id FROM search_rows LIMIT 1
+
+-- name: search_rows_dropped
+-- Empty the index of an older version. What an older worker searches in is gone then.
+-- [postgres]
+TRUNCATE search_rows
 
 -- name: search_moved
 -- Record how far a session is indexed, if no other indexer has moved that on.
@@ -56,8 +78,8 @@ WHERE session_id = :session_id AND n = :n
 -- An owner's rows that are not indexed yet.
 SELECT 0 AS place, sessions.id AS session_id, sessions.session_key, sessions.title, sessions.updated_at,
        messages.n, messages.role, messages.text, messages.created_at
-FROM sessions JOIN messages ON messages.session_id = sessions.id AND messages.n > sessions.searched
-WHERE sessions.owner = :owner AND sessions.message_count > sessions.searched
+FROM sessions JOIN messages ON messages.session_id = sessions.id AND messages.n > sessions.{{indexed}}
+WHERE sessions.owner = :owner AND sessions.message_count > sessions.{{indexed}}
   AND messages.active = 1 AND messages.role IN ('user', 'assistant')
   AND messages.data NOT LIKE '%"command":%' AND messages.data NOT LIKE '%"hidden":%'
 LIMIT :limit
@@ -66,8 +88,8 @@ LIMIT :limit
 -- Everybody's rows that are not indexed yet, for an operator.
 SELECT 0 AS place, sessions.id AS session_id, sessions.session_key, sessions.title, sessions.updated_at,
        messages.n, messages.role, messages.text, messages.created_at
-FROM sessions JOIN messages ON messages.session_id = sessions.id AND messages.n > sessions.searched
-WHERE sessions.owner IS NOT NULL AND sessions.message_count > sessions.searched
+FROM sessions JOIN messages ON messages.session_id = sessions.id AND messages.n > sessions.{{indexed}}
+WHERE sessions.owner IS NOT NULL AND sessions.message_count > sessions.{{indexed}}
   AND messages.active = 1 AND messages.role IN ('user', 'assistant')
   AND messages.data NOT LIKE '%"command":%' AND messages.data NOT LIKE '%"hidden":%'
 LIMIT :limit

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import psycopg
 
 # What stays for ever: what was said, whose it is, and what search finds it by.
-TRANSCRIPTS = ("messages", "sessions", "routes", "facts", "notes", "search_rows", "search_grams")
+TRANSCRIPTS = ("messages", "sessions", "routes", "facts", "notes", "search_rows", "search_grams", "search_spans")
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'search_grams_%'"
 _SIZES = """
 SELECT relname, pg_total_relation_size(oid), (

@@ -10,7 +10,7 @@ import pytest
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
-from tests.store.books import ask
+from tests.store.books import indexed_rows
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
 
@@ -59,7 +59,7 @@ async def test_the_housekeeper_indexes_what_was_said(rig: Rig, pipe: Pipeline) -
     async with working(pipe):
         await rig.accept("a heron", chat="a")
         async with asyncio.timeout(30):
-            while not await ask(pipe.store, "SELECT id FROM sessions WHERE searched = 2"):
+            while len(await indexed_rows(pipe.store)) < 2:
                 await asyncio.sleep(0.05)
     found = await pipe.store.search.find("heron", "webhook:u=u1")
     assert found is not None and [hit.rows for hit in found.hits] == [2]

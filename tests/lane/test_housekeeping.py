@@ -15,7 +15,7 @@ from shared import keys, metrics
 from shared.lane.rq_names import JOB_PREFIX
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
-from tests.store.books import ask
+from tests.store.books import indexed_rows
 from tests.support.pipe import Rig, key_of
 from tests.support.working import keeping, working
 from workers.upkeep import housekeeper, stuck
@@ -200,7 +200,7 @@ async def test_a_running_housekeeper_does_each_of_its_duties(
                 and (await pipe.deliveries.awake(["to:webhook:answered"]))[0]
                 and not await client.exists(popped)
                 and not await client.hexists(keys.state("turns", key_of("expired")), "token")
-                and len(await ask(pipe.store, "SELECT * FROM search_rows")) == 2
+                and len(await indexed_rows(pipe.store)) == 2
             )
 
         async with keeping(pipe):

@@ -81,3 +81,15 @@ async def write(store: Store, sql: str, **values: Any) -> list[Row]:
 async def contents(store: Store) -> dict[str, list[Row]]:
     """Everything in every table."""
     return {table: await ask(store, f"SELECT * FROM {table} ORDER BY 1, 2") for table in TABLES}
+
+
+async def indexed_rows(store: Store) -> list[Row]:
+    """The rows that search finds by its index, in order; one that the index has twice comes twice."""
+    if isinstance(store.database, PostgresDatabase):
+        return await ask(
+            store,
+            """SELECT messages.session_id, messages.n FROM search_spans
+               JOIN messages ON messages.session_id = search_spans.session_id AND n BETWEEN since_n AND last_n
+               ORDER BY messages.session_id, messages.n""",
+        )
+    return await ask(store, "SELECT session_id, n FROM search_rows ORDER BY session_id, n")

@@ -13,6 +13,8 @@ from shared.messages import State
 from shared.settings import RetentionSettings
 from shared.store import Store, open_store, retention
 from shared.store.change import Ending
+from shared.store.grams import grams_of
+from shared.store.signature import Signature
 from tests.store.books import ask, commit, load, mail, write
 from tests.store.test_deletion import everything, found, found_in, noted
 from tests.support.pipe import key_of
@@ -173,6 +175,20 @@ async def test_rows_that_left_their_conversation_go_and_the_rest_is_still_found(
     assert await found(store, "parrot") == [key_of()]
 
 
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
+async def test_nothing_of_a_row_that_was_removed_stays_in_a_signature(store: Store) -> None:
+    await commit(store, await load(store), await mail(store, "parrot"), replies=(WORDS,))
+    while await store.search.index():
+        pass
+    await write(store, "UPDATE messages SET active = 0 WHERE role = 'assistant'")
+    assert await all_of(store.retention.superseded) == 1
+    while await store.search.index():
+        pass
+    [span] = await ask(store, "SELECT CAST(bits AS TEXT) AS bits FROM search_spans")
+    assert int(span["bits"], 2) == Signature.of(grams_of("parrot")).bits
+    assert await found(store, "parrot") == [key_of()]
+
+
 async def test_search_forgets_what_is_too_old_and_the_transcript_keeps_it(store: Store) -> None:
     session = (await commit(store, await load(store), await mail(store, WORDS), replies=())).session
     await commit(store, session, await mail(store, "parrot"), replies=())
@@ -187,9 +203,10 @@ async def test_search_forgets_what_is_too_old_and_the_transcript_keeps_it(store:
 async def test_a_step_looks_at_a_part_of_the_search_index_and_the_next_goes_on_behind_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await commit(store, await load(store), await mail(store, "parrot"), replies=("one", "two", WORDS))
-    while await store.search.index():
-        pass
+    for chat, words in (("c1", "parrot"), ("c2", "one"), ("c3", "two"), ("c4", WORDS)):
+        await commit(store, await load(store, key_of(chat)), await mail(store, words, chat=chat), replies=())
+        while await store.search.index():
+            pass
     await write(store, "UPDATE messages SET created_at = 5 WHERE text = :words", words=WORDS)
     monkeypatch.setattr(retention, "PAGES", 1, raising=False)
     monkeypatch.setattr(retention, "PAGE_ROWS", 1, raising=False)

@@ -14,7 +14,8 @@ from shared.store.change import Change, Commit
 from shared.store.database import Step
 from shared.store.grams import folded, grams_for, grams_of
 from shared.store.search import ROWS_AT_ONCE, TAIL, Found, snippet
-from tests.store.books import accept, ask, crowd, load, proof
+from shared.store.signature import SIZES, Signature, masks
+from tests.store.books import accept, ask, crowd, indexed_rows, load, proof
 from tests.support.pipe import an_inbound, key_of
 
 ME, OTHER = "webhook:u=me", "webhook:u=other"
@@ -158,9 +159,7 @@ async def test_every_row_is_indexed_once_however_many_do_it_at_once(store: Store
         await crowd(store)
         await asyncio.gather(*(store.search.index() for _ in range(8)))
     await indexed(store)
-    rows = await ask(store, "SELECT session_id, n FROM search_rows ORDER BY session_id, n")
-    assert rows == await ask(store, "SELECT session_id, n FROM messages ORDER BY session_id, n")
-    assert await ask(store, "SELECT id FROM sessions WHERE message_count <> searched") == []
+    assert await indexed_rows(store) == await ask(store, "SELECT session_id, n FROM messages ORDER BY session_id, n")
     assert await store.search.index() == 0
 
 
@@ -180,7 +179,7 @@ async def test_two_housekeepers_share_the_work_without_an_error(
         await asyncio.gather(*(housekeeper.search.index() for housekeeper in (store, other) for _ in range(4)))
     await indexed(store)
     assert [error for error in errors if store.database.dialect == "postgres"] == []
-    assert len(await ask(store, "SELECT DISTINCT session_id, n FROM search_rows")) == rows
+    assert len(await indexed_rows(store)) == rows
     await other.database.close()
 
 
@@ -201,8 +200,7 @@ async def test_a_long_session_is_indexed_piece_by_piece_and_found_all_the_while(
     for _ in range(4):
         assert await found(store, "needle") == await found(store, "thread") == {key_of()}
         await store.search.index()
-    [counted] = await ask(store, "SELECT COUNT(*) AS n FROM search_rows")
-    assert counted["n"] == rows
+    assert len(await indexed_rows(store)) == rows
 
 
 async def test_hits_are_sessions_newest_first_with_the_newest_row_and_its_surroundings(store: Store) -> None:
@@ -280,3 +278,40 @@ async def test_so_many_words_are_looked_for_and_no_more(store: Store) -> None:
     assert await found(store, " ".join(words)) == {key_of()}
     assert await found(store, " ".join([*words[:7], "absent"])) == set()
     assert await found(store, " ".join([*words, "absent"])) == {key_of()}  # the ninth
+
+
+async def test_a_span_that_outgrows_its_signature_still_finds_its_first_rows(store: Store) -> None:
+    """A session that is indexed turn by turn: its signature is made anew, larger, and then another one begins."""
+    for turn in range(20):
+        await said(store, f"begin{turn}", *(f"{word}{turn}ly" for word in TEXTS["en"].split()))
+        await store.search.index()
+    for turn in range(20):
+        assert await found(store, f"begin{turn}") == await found(store, f"jumped{turn}ly") == {key_of()}
+    rows = await ask(store, "SELECT session_id, n FROM messages ORDER BY session_id, n")
+    assert await indexed_rows(store) == rows
+
+
+async def test_a_long_text_is_found_by_its_first_and_last_words_and_does_not_hide_its_neighbours(store: Store) -> None:
+    long = " ".join(f"{n * n * 7919:x}" for n in range(5000))
+    await said(store, "heron before", long, "heron after", chat="long")
+    await indexed(store)
+    result = await store.search.find("heron", ME)
+    assert result is not None and [hit.rows for hit in result.hits] == [2]
+    assert await found(store, f"{4000 * 4000 * 7919:x}") == {key_of("long")}
+
+
+def test_signatures_never_miss_a_gram_and_rarely_have_one_by_chance() -> None:
+    said_grams = {f"{a}{b}{c}" for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwx"}
+    signature = Signature.of(said_grams)
+    [mask] = [mask for mask in masks(said_grams) if mask.size == signature.size]
+    assert mask == signature and signature.is_roomy
+    others = [f"{a}{b}{c}" for a in "0123456789" for b in "0123456789" for c in "0123456789"]
+    by_chance = [gram for gram in others if signature.plus({gram}) == signature]
+    assert len(by_chance) < len(others) / 50
+
+
+def test_grams_that_fill_the_largest_signature_are_still_all_in_it() -> None:
+    grams = {f"gram{n}" for n in range(20_000)}
+    signature = Signature.of(grams)
+    assert signature.size == SIZES[-1]
+    assert all(masks({gram})[-1].bits & ~signature.bits == 0 for gram in grams)

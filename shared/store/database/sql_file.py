@@ -33,6 +33,7 @@ WORDS = {
         "json_row": "json_array",
         "json_object": "json_group_object",
         "each": "json_each",  # gives the elements of a JSON list as `value`
+        "indexed": "searched",  # column of sessions: up to which row it is indexed for search
         "now_ms": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
     },
     POSTGRES: {
@@ -40,6 +41,7 @@ WORDS = {
         "json_row": "json_build_array",
         "json_object": "json_object_agg",
         "each": "jsonb_array_elements",
+        "indexed": "indexed",
         "now_ms": "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
     },
 }
