@@ -7,9 +7,10 @@ So signatures only choose candidates, as grams do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from functools import lru_cache
 from hashlib import blake2b
+from math import log
 from struct import Struct
 
 from shared.value import value
@@ -17,6 +18,7 @@ from shared.value import value
 SIZES = (480, 960, 1920, 3840, 7680, 15_360, 30_720)  # bits: 4 rows of the second largest fill a page of PostgreSQL
 USUAL = 15_360  # bits that the grams of several rows may take together; one long row may take more
 FULL = 0.3  # of the bits
+_ROOM = -log(1 - FULL) / 4  # grams per bit that set so many, as four bits of each may be set already
 _FOUR_NUMBERS = Struct("<4I").unpack
 
 
@@ -28,15 +30,10 @@ class Signature:
     bits: int
 
     @classmethod
-    def of(cls, grams: Iterable[str]) -> Signature:
+    def of(cls, grams: Set[str]) -> Signature:
         """The smallest signature that is not too full, or the largest."""
-        places = set[int]().union(*map(_places, grams))
-        for size in SIZES:
-            if len(places) <= 4 * FULL * size:  # else there is no need to look closer
-                found = cls(size, _bits(places, size))
-                if found.is_roomy or size == SIZES[-1]:
-                    return found
-        return cls(SIZES[-1], _bits(places, SIZES[-1]))
+        size = size_for(len(grams))
+        return cls(size, _bits(set[int]().union(*map(_places, grams)), size))
 
     @property
     def is_roomy(self) -> bool:
@@ -53,6 +50,11 @@ class Signature:
         return f"x{self.bits:0{self.size // 4}x}"
 
 
+def size_for(grams: int) -> int:
+    """Of the smallest signature in which so many grams leave enough bits unset."""
+    return next((size for size in SIZES if grams <= size * _ROOM), SIZES[-1])
+
+
 def masks(grams: Iterable[str]) -> list[Signature]:
     """The bits that all of the grams set, in each of SIZES."""
     places = set[int]().union(*map(_places, grams))
@@ -60,10 +62,11 @@ def masks(grams: Iterable[str]) -> list[Signature]:
 
 
 def _bits(places: Iterable[int], size: int) -> int:
-    flags = bytearray(b"0") * size  # a number in base 2, whose last digit is bit 0
+    flags = bytearray(size // 8)
     for place in places:
-        flags[~(place % size)] = 49  # the digit 1
-    return int(flags, 2)
+        place %= size
+        flags[place >> 3] |= 1 << (place & 7)
+    return int.from_bytes(flags, "little")
 
 
 @lru_cache(maxsize=65_536)

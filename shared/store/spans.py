@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shared.store.grams import grams_of
-from shared.store.signature import USUAL, Signature
+from shared.store.signature import USUAL, Signature, size_for
 from shared.value import value
 
 ROWS = 100  # from the first row of a span to its last, at most: a hit reads all of them
@@ -27,59 +27,53 @@ class Span:
 
 def spans_of(session_id: str, rows: Iterable[tuple[int, str]], first_n: int | None = None) -> list[Span]:
     """The spans of rows (number and text), the last of which may take up more. `first_n`: where the first span is to begin."""
-    return _Growth(session_id, None, first_n).over(rows) or []
+    return _Growth(session_id, None, first_n).over((n, grams_of(text)) for n, text in rows) or []
 
 
 def extended(span: Span, rows: Iterable[tuple[int, str]]) -> list[Span] | None:
     """The span with further rows, and the spans that follow it. None: it needs a larger signature, made of all its rows."""
-    return _Growth(span.session_id, span, None).over(rows)
+    added = [(n, grams_of(text)) for n, text in rows]
+    grams, last_n = set[str]().union(*(grams for _, grams in added)), max(n for n, _ in added)
+    signature = span.signature.plus(grams)
+    if signature is not None and last_n - span.first_n < ROWS:
+        return [Span(span.session_id, span.first_n, last_n, signature)]
+    return _Growth(span.session_id, span, None).over(added)
 
 
 class _Growth:
-    """A session's last span while rows are added to it."""
+    """A session's last span while rows are added to it. Signatures are made when a span is complete, once for all its rows."""
 
     def __init__(self, session_id: str, span: Span | None, first_n: int | None) -> None:
         self._session_id = session_id
-        self._first_n = first_n
-        self._span = span
-        self._grams: set[str] | None = None  # of all rows of the span; None: some are known by its signature only
+        self._begins_at = first_n
+        self._stored = span  # with these rows; how many grams they have, only its signature knows
+        self._first_n, self._last_n = (span.first_n, span.last_n) if span else (0, 0)
+        self._grams = set[str]()  # of the other rows
 
-    def over(self, rows: Iterable[tuple[int, str]]) -> list[Span] | None:
-        given, closed = self._span, list[Span]()
-        for n, text in rows:
-            grams = grams_of(text)
-            if self._needs_all_rows(n, grams):
+    def over(self, rows: Iterable[tuple[int, set[str]]]) -> list[Span] | None:
+        closed, is_open = list[Span](), self._stored is not None
+        for n, grams in rows:
+            takes_up = is_open and n - self._first_n < ROWS and self._has_room(grams)
+            if takes_up is None:
                 return None
-            if not self._takes_up(n, grams):
-                if self._span is not None and self._span is not given:
-                    closed.append(self._span)
-                self._begin(n, grams)
-        if self._span is not None and self._span is not given:
-            closed.append(self._span)
-        return closed
-
-    def _needs_all_rows(self, n: int, grams: set[str]) -> bool:
-        span = self._span
-        if span is None or self._grams is not None or n - span.first_n >= ROWS:
-            return False
-        return span.signature.size < USUAL and span.signature.plus(grams) is None
-
-    def _takes_up(self, n: int, grams: set[str]) -> bool:
-        """Add a row to the span, if there is one with room for it."""
-        span = self._span
-        if span is None or n - span.first_n >= ROWS:
-            return False
-        signature = span.signature.plus(grams)
-        if signature is None and self._grams is not None:
-            larger = Signature.of(self._grams | grams)
-            signature = larger if larger.size <= USUAL else None
-        if signature is None:
-            return False
-        self._span = Span(span.session_id, span.first_n, n, signature)
-        if self._grams is not None:
+            if not takes_up:
+                if self._grams:
+                    closed.append(self._span())
+                self._first_n, self._begins_at = (n if self._begins_at is None else self._begins_at), None
+                self._stored, self._grams, is_open = None, set(), True
             self._grams |= grams
-        return True
+            self._last_n = n
+        return [*closed, self._span()] if self._grams else closed
 
-    def _begin(self, n: int, grams: set[str]) -> None:
-        first, self._first_n = (n if self._first_n is None else self._first_n), None
-        self._span, self._grams = Span(self._session_id, first, n, Signature.of(grams)), grams
+    def _has_room(self, grams: set[str]) -> bool | None:
+        """Whether the span takes up a row with these grams. None: only with a larger signature, made of all its rows."""
+        both = self._grams | grams
+        if self._stored is None:
+            return size_for(len(both)) <= USUAL
+        if self._stored.signature.plus(both) is not None:
+            return True
+        return False if self._stored.signature.size >= USUAL else None
+
+    def _span(self) -> Span:
+        signature = self._stored.signature.plus(self._grams) if self._stored else None
+        return Span(self._session_id, self._first_n, self._last_n, signature or Signature.of(self._grams))
