@@ -39,6 +39,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="mutants at once")
     parser.add_argument("--list", action="store_true", help="show the chosen mutants and run nothing")
     parser.add_argument("--measure", action="store_true", help="measure anew what every test reaches")
+    parser.add_argument(
+        "--tests", action="append", default=[], help="measure only below this folder or file; may be repeated"
+    )
     parser.add_argument("--as-measured", action="store_true", help="leave out tests that were not measured yet")
     parser.add_argument("--report", type=Path, default=None, help="write the survivors to this page (.md)")
     return parser.parse_args()
@@ -122,7 +125,7 @@ def main() -> int:
     if given.measure:
         forget_measured()
     if not given.as_measured:
-        measure_missing(given.jobs + 1)
+        measure_missing(given.jobs + 1, given.tests)
     left_out = unmeasured()
     reach = Reach(load_measured())
     verdicts: list[Verdict] = []

@@ -1,8 +1,11 @@
 """A process that runs tests in forks of itself, so that libraries are imported once and not for each mutant.
 
-It reads lines of JSON, `{"tests": file of arguments, "limit": seconds without progress}`, and answers each with `{"code": exit
-code, or null when the tests came to no end, "output": text}`. It imports nothing of the product: each fork does that, with the
-mutant in it.
+It says that it is ready. Then it reads lines of JSON, `{"tests": file of arguments, "limit": seconds without progress,
+"mutant": null or [path, text of the file before, text with the mutant]}`, and answers each with `{"code": exit code, or null when the
+tests came to no end, "output": text}`.
+
+With `--warm` it imports the product, too, and each fork puts the mutant into what is imported. Where that cannot be done it answers
+`{"cold": true}`. Without, it imports nothing of the product: each fork does that, with the mutant in it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,12 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
+
+from tests.mutants.groups import calling_files, python_files
+from tests.mutants.swapping import Product
 
 LIBRARIES = (
     "aiohttp",
@@ -51,23 +59,31 @@ def main() -> None:
     for name in LIBRARIES:
         with suppress(ImportError):
             importlib.import_module(name)
+    product = Product(Path.cwd(), [*python_files(), *calling_files()]) if "--warm" in sys.argv else None
+    print("ready", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
-        print(json.dumps(_answer(asked["tests"], asked["limit"])), flush=True)
+        changes: list[tuple[FunctionType, CodeType]] | None = []
+        if product is not None and asked["mutant"] is not None:
+            changes = product.changes(*asked["mutant"])
+        if changes is None:
+            print(json.dumps({"cold": True}), flush=True)
+        else:
+            print(json.dumps(_answer(asked["tests"], asked["limit"], changes)), flush=True)
 
 
-def _answer(tests: str, limit: float) -> dict[str, Any]:
+def _answer(tests: str, limit: float, changes: list[tuple[FunctionType, CodeType]]) -> dict[str, Any]:
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         child = os.fork()
         if child == 0:
-            _run(tests, output.fileno())
+            _run(tests, output.fileno(), changes)
         code = _waited_for(child, limit)
         output.seek(0)
         return {"code": code, "output": output.read()[-20_000:]}
 
 
-def _run(tests: str, output: int) -> None:
-    """In the fork: run the tests, and end."""
+def _run(tests: str, output: int, changes: list[tuple[FunctionType, CodeType]]) -> None:
+    """In the fork: put the mutant in, run the tests, and end."""
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
@@ -76,6 +92,8 @@ def _run(tests: str, output: int) -> None:
     try:
         import pytest
 
+        for function, changed in changes:
+            function.__code__ = changed
         code = int(pytest.main([*OPTIONS, f"@{tests}"]))
     finally:
         sys.stdout.flush()

@@ -3,7 +3,8 @@
 A child process is counted for the test that started it, by the name that pytest leaves in the environment. A process that
 is killed says nothing of what it reached.
 
-The measurement is kept in `.tools/mutants`, one file for each file of tests, with the sources as they were. A file of tests
+The measurement is kept in `.tools/mutants`, one file for each file of tests, with the sources as they were,
+as soon as its tests have ended: a measurement that is interrupted goes on there. A file of tests
 is measured anew when it has changed. A product file that only changed keeps its measurement: its lines are looked up in the new
 text (`lines.carried`); one that is new is reached by the tests that reach its names (`reach`). What tests share (`conftest.py`,
 `tests/support`) is not compared. `--measure` measures everything anew.
@@ -14,22 +15,27 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from coverage import Coverage, CoverageData
+from coverage import CoverageData
+from coverage.exceptions import CoverageException
 
 from tests.mutants.groups import ROOT, calling_files, python_files
 from tests.mutants.lines import carried
 from tests.support.warm_start import COLD
 
 KEPT = ROOT / ".tools" / "mutants"
-FILES_AT_ONCE = 40  # then they are kept: a measurement that is interrupted goes on there
+DIRECTORY = "MUTANTS_DIRECTORY"  # of what one process measures
 # These run for minutes by themselves: the mutants meet everything else.
 LEFT_OUT = ("tests/faults", "tests/bench", "tests/mutants")
 SETTINGS = """
@@ -37,7 +43,7 @@ SETTINGS = """
 parallel = true
 patch = subprocess
 context = ${{PYTEST_CURRENT_TEST-}}
-data_file = {kept}/coverage
+data_file = {directory}/coverage
 source_dirs =
     {root}/keyturn
     {root}/producers
@@ -56,14 +62,18 @@ def forget_measured() -> None:
     shutil.rmtree(KEPT, ignore_errors=True)
 
 
-def measure_missing(jobs: int) -> None:
-    """Measure what is not measured, or not any more."""
+def measure_missing(jobs: int, only: Sequence[str] = ()) -> None:
+    """Measure what is not measured, or not any more; only files below the given folders, if some are given."""
     (KEPT / "sources").mkdir(parents=True, exist_ok=True)
-    product = {str(path): _digest(ROOT / path) for path in (*python_files(), *calling_files())}
-    stale = unmeasured()
-    for start in range(0, len(stale), FILES_AT_ONCE):
-        print(f"measuring what the tests of {len(stale) - start} files reach", file=sys.stderr)
-        _measure(stale[start : start + FILES_AT_ONCE], product, jobs)
+    stale = [name for name in unmeasured() if not only or name.startswith(tuple(only))]
+    if not stale:
+        return
+    print(f"measuring what the tests of {len(stale)} files reach", file=sys.stderr)
+    with ThreadPoolExecutor(jobs) as pool:  # the files take turns, so that each process gets quick and slow ones
+        list(pool.map(_measure, (stale[number::jobs] for number in range(jobs)), range(jobs)))
+    _page.cache_clear()
+    for name in {*unmeasured()} & {*stale}:
+        print(f"none of its tests passes without any mutant, so they meet none: {name}", file=sys.stderr)
 
 
 def unmeasured() -> list[str]:
@@ -86,7 +96,7 @@ def _test_files() -> list[str]:
 
 
 def _is_known(name: str) -> bool:
-    return _kept(name).exists() and bool(_page(name)["digest"] == _digest(ROOT / name))
+    return _kept(name).exists() and bool(_page(name)["digest"] == _digest(ROOT / name) and _page(name)["seconds"])
 
 
 @cache
@@ -103,49 +113,55 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _measure(names: list[str], product: dict[str, str], jobs: int) -> None:
-    """Run these files of tests and keep what they reached. Tests that fail without any mutant are left out, and named."""
-    for old in [*KEPT.glob("coverage*"), *KEPT.glob("ran-*")]:
-        old.unlink()
-    settings = KEPT / "settings.ini"
-    settings.write_text(SETTINGS.format(kept=KEPT, root=ROOT))
-    digests = {name: _digest(ROOT / name) for name in names}
-    for path, digest in product.items():
-        shutil.copyfile(ROOT / path, KEPT / "sources" / digest)
+def _measure(names: list[str], number: int) -> None:
+    """Run these files of tests in one process. It keeps what a file's tests reached as soon as they have ended."""
+    directory = KEPT / f"running-{number}"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    settings = directory / "settings.ini"
+    settings.write_text(SETTINGS.format(directory=directory, root=ROOT))
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-q"]
-    command += ["-p", "tests.mutants.reaching", "-n", str(jobs), "--dist", "loadfile", *names]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "MUTANTS_REACH": str(KEPT), COLD: "1"})
-    combined = Coverage(config_file=str(settings))
-    combined.combine()
-    combined.save()
-    for test in keep(combined.get_data(), ROOT, digests, product):
-        print(f"fails without any mutant, so it meets none: {test}", file=sys.stderr)
+    command += ["-p", "tests.mutants.reaching", "-p", "no:xdist", *names]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, DIRECTORY: str(directory), COLD: "1"})
+    shutil.rmtree(directory)
 
 
-def keep(data: CoverageData, root: Path, digests: dict[str, str], product: dict[str, str]) -> list[str]:
-    """Keep what each test reached, except those that failed: these are returned, and files of which no test ran."""
-    seconds: dict[str, float] = {}
-    failed: set[str] = set()
-    for part in KEPT.glob("ran-*.json"):
-        ran = json.loads(part.read_text())
-        seconds |= ran["seconds"]
-        failed |= {*ran["failed"]}
-    pages: dict[str, dict[str, Any]] = {
-        name: {"digest": digest, "sources": product, "seconds": {}, "reached": {}} for name, digest in digests.items()
-    }
-    for test, spent in seconds.items():
-        if test not in failed and (page := pages.get(test.partition("::")[0])) is not None:
-            page["seconds"][test] = spent
-    for path in product:
-        for line, contexts in data.contexts_by_lineno(str(root / path)).items():
-            for test in {context.partition(" (")[0].strip("|") for context in contexts} & (seconds.keys() - failed):
-                if (page := pages.get(test.partition("::")[0])) is not None:
-                    page["reached"].setdefault(test, {}).setdefault(path, []).append(line)
-    for name, page in pages.items():
-        if page["seconds"]:
-            _kept(name).write_text(json.dumps(page))
-    _page.cache_clear()
-    return sorted(failed | {name for name, page in pages.items() if not page["seconds"]})
+def kept_sources() -> dict[str, str]:
+    """Keep the present product files; their digests by path."""
+    sources = {str(path): _digest(ROOT / path) for path in (*python_files(), *calling_files())}
+    for path, digest in sources.items():
+        if not (KEPT / "sources" / digest).exists():
+            shutil.copyfile(ROOT / path, KEPT / "sources" / digest)
+    return sources
+
+
+def keep(
+    name: str, own: CoverageData, directory: Path, sources: Mapping[str, str], passed: Mapping[str, float]
+) -> None:
+    """Keep what each test of a file reached, by the process of the tests and by those that they started."""
+    reached: dict[str, dict[str, list[int]]] = {}
+    for data in (own, *_of_children(directory, own)):
+        data.set_query_contexts([re.escape(name) + "::"])
+        for path in sources:
+            for line, contexts in data.contexts_by_lineno(str(ROOT / path)).items():
+                for test in {context.partition(" (")[0].strip("|") for context in contexts} & passed.keys():
+                    reached.setdefault(test, {}).setdefault(path, []).append(line)
+    page = {"digest": _digest(ROOT / name), "sources": {**sources}, "seconds": {**passed}, "reached": reached}
+    written = directory / "page.json"
+    written.write_text(json.dumps(page))
+    written.replace(_kept(name))
+
+
+def _of_children(directory: Path, own: CoverageData) -> Iterator[CoverageData]:
+    """What processes that have ended wrote down. One that is still writing is read after the next file of tests."""
+    for part in directory.glob("coverage.*"):
+        if str(part) == own.data_filename() or part.name.endswith("-journal"):
+            continue
+        data = CoverageData(str(part))
+        with suppress(CoverageException):
+            data.read()
+            yield data
+            part.unlink()
 
 
 def _add(measured: Measured, page: dict[str, Any]) -> None:

@@ -1,12 +1,11 @@
-"""A pytest plugin: names the running test to coverage, and writes down how long each one took and which ones failed.
+"""A pytest plugin: notes what each test reaches and how long it takes, and keeps that after every file of tests.
 
-Time in which the test was ready to run and other programs had the processors does not count, so that a test costs the same on a
-busy machine.
+It names the running test to coverage. Time in which the test was ready to run and other programs had the processors does not
+count, so that a test costs the same on a busy machine.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -15,8 +14,11 @@ from pathlib import Path
 import coverage
 import pytest
 
+from tests.mutants.measuring import DIRECTORY, keep, kept_sources
+
 SECONDS: dict[str, float] = {}
-FAILED: list[str] = []
+FAILED: set[str] = set()  # without any mutant: they would tell nothing
+SOURCES = kept_sources()  # as they are imported
 
 
 def kept_waiting() -> float:
@@ -28,23 +30,21 @@ def kept_waiting() -> float:
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     measuring = coverage.Coverage.current()
-    if measuring is not None:
-        measuring.switch_context(item.nodeid)
+    assert measuring is not None, "started by `coverage run`"
+    measuring.switch_context(item.nodeid)
     began = time.monotonic() - kept_waiting()
     yield
     SECONDS[item.nodeid] = max(time.monotonic() - kept_waiting() - began, 0.001)
-    if measuring is not None:
-        measuring.switch_context("")
+    measuring.switch_context("")
+    if nextitem is None or nextitem.path != item.path:
+        passed = {test: spent for test, spent in SECONDS.items() if test not in FAILED}
+        keep(item.nodeid.partition("::")[0], measuring.get_data(), Path(os.environ[DIRECTORY]), SOURCES, passed)
+        SECONDS.clear()
+        FAILED.clear()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed:
-        FAILED.append(report.nodeid)
-
-
-def pytest_sessionfinish() -> None:
-    if SECONDS:
-        ran = Path(os.environ["MUTANTS_REACH"]) / f"ran-{os.getpid()}.json"
-        ran.write_text(json.dumps({"seconds": SECONDS, "failed": FAILED}))
+        FAILED.add(report.nodeid)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -27,6 +28,7 @@ PATIENCE = 3.0  # times what a test took without a mutant
 TEST_SECONDS = 10.0  # for one test, beyond that
 START_SECONDS = 20.0  # to import everything
 FRESH_SERVERS_AFTER = 100  # runs
+COLD, WARM = "--cold", "--warm"  # runners without and with the product in them
 ANSWER_SECONDS = 10.0  # that a server may take before it counts as stuck
 OUT_OF_TIME = re.compile(r"\bTimeout(Error)?\b")  # in what pytest says: its own limit, or one that a test sets
 
@@ -51,47 +53,79 @@ class Copy:
                 (directory / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, directory / name)
         self._open = ExitStack()
-        self._runner: subprocess.Popen[str] | None = None
+        self._runners: dict[str, subprocess.Popen[str]] = {}
+        self._environment: dict[str, str] | None = None
         self._runs = 0
 
     def run(self, tests: Mapping[str, float], mutant: Mutant | None) -> Run:
         """Run tests with a mutant, or without any. Each test is given with the seconds that it takes without one."""
+        if WARM not in self._runners:
+            self._start(WARM)  # before the tree holds the mutant: it imports the product
         if mutant is None:
-            return self._run(tests)
+            return self._run(tests, None)
         file = self._root / mutant.path
         source = file.read_text()
-        file.write_text(mutant.apply(source))
+        changed = mutant.apply(source)
+        file.write_text(changed)  # also for a change of imported functions: processes that the tests start import it
         _forget_bytecode(file)
         try:
-            return self._run(tests)
+            return self._run(tests, (str(mutant.path), source, changed))
         finally:
             file.write_text(source)
             _forget_bytecode(file)
 
     def close(self) -> None:
-        """End the servers and the process that runs the tests."""
-        self._runner = None
+        """End the servers and the processes that run the tests."""
+        self._runners.clear()
+        self._environment = None
         self._open.close()
 
-    def _run(self, tests: Mapping[str, float]) -> Run:
-        runner = self._runner or self._start()
-        assert runner.stdin is not None and runner.stdout is not None
+    def _run(self, tests: Mapping[str, float], change: tuple[str, str, str] | None) -> Run:
         limits = {test: time_limit(seconds) for test, seconds in tests.items()}
         chosen, ran = self._root / "chosen.txt", self._root / "ran.txt"
         chosen.write_text("\n".join(tests))
         ran.write_text("")
         (self._root / "plan.json").write_text(json.dumps(limits))
         limit = max(limits.values()) + time_limit(START_SECONDS)
-        runner.stdin.write(json.dumps({"tests": str(chosen), "limit": limit}) + "\n")
-        runner.stdin.flush()
-        answer = json.loads(runner.stdout.readline())
+        question = json.dumps({"tests": str(chosen), "limit": limit, "mutant": change})
+        is_python = change is None or change[0].endswith(".py")
+        answer = self._ask(WARM, question) if is_python else {"cold": True}
+        if "cold" in answer:
+            answer = self._ask(COLD, question)
         self._runs += 1
         # A script of a mutant may run for ever, and tests that were cut off leave their databases behind.
         if answer["code"] is None or not self._answers() or self._runs % FRESH_SERVERS_AFTER == 0:
             self.close()
         return came_of(tests, answer["code"], answer["output"], ran.read_text())
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _ask(self, kind: str, question: str) -> dict[str, Any]:
+        runner = self._runners.get(kind) or self._start(kind)
+        assert runner.stdin is not None and runner.stdout is not None
+        runner.stdin.write(question + "\n")
+        runner.stdin.flush()
+        answer: dict[str, Any] = json.loads(runner.stdout.readline())
+        return answer
+
+    def _start(self, kind: str) -> subprocess.Popen[str]:
+        if self._environment is None:
+            self._environment = self._start_servers()
+        runner = subprocess.Popen(
+            [sys.executable, "-m", "tests.mutants.forking", kind],
+            cwd=self._root,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._runners[kind] = runner
+        self._open.callback(runner.wait)
+        self._open.callback(runner.kill)
+        assert runner.stdout is not None
+        runner.stdout.readline()  # it is ready
+        return runner
+
+    def _start_servers(self) -> dict[str, str]:
+        """The environment of tests that use them."""
         valkey = self._open.enter_context(running_valkey())
         postgres = self._open.enter_context(running_postgres())
         self._redis = redis.Redis.from_url(valkey.url, socket_timeout=ANSWER_SECONDS)
@@ -99,18 +133,7 @@ class Copy:
         environment = {**os.environ, "PYTHONPATH": str(self._root), VALKEY: valkey.url, POSTGRES: postgres.url}
         environment |= {PLAN: str(self._root / "plan.json"), RAN: str(self._root / "ran.txt"), COLD: "1"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        runner = subprocess.Popen(
-            [sys.executable, "-m", "tests.mutants.forking"],
-            cwd=self._root,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._runner = runner
-        self._open.callback(runner.wait)
-        self._open.callback(runner.kill)
-        return runner
+        return environment
 
     def _answers(self) -> bool:
         with suppress(redis.RedisError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
@@ -16,6 +17,7 @@ from tests.mutants.measuring import Measured
 from tests.mutants.mutant import Mutant
 from tests.mutants.python_source import mutants_of
 from tests.mutants.reach import Reach
+from tests.mutants.swapping import Product
 from tests.mutants.tree_copy import Run, came_of
 
 SOURCE = dedent("""\
@@ -212,3 +214,45 @@ def test_the_nearest_and_quickest_tests_of_a_line_come_first() -> None:
     reached = {path: {line: {far, near, slow}}, other: {n: {far} for n in range(1, 100)}}
     reach = Reach(Measured({far: 0.1, near: 0.1, slow: 1.0}, reached))
     assert reach.tests_of_line(Path(path), line) == [near, slow, far]
+
+
+IMPORTED = dedent("""\
+    from functools import cache
+
+    LIMIT = 10
+
+    def made():
+        return 1 + 1
+
+    AT_IMPORT = made()
+
+    class Cutter:
+        @cache
+        def cut(self, text):
+            def short(most=LIMIT):
+                return len(text) < most
+            return "short" if short() else "long"
+    """)
+
+
+@pytest.mark.parametrize(
+    ("text", "by", "changed"),
+    [
+        ("len(text) < most", "len(text) <= most", "short"),  # in a function that another one makes
+        ('"long"', '"very long"', "very long"),
+        ("most=LIMIT", "most=11", "short"),  # a default of a function that is made anew by each call
+        ("1 + 1", "1 - 1", None),  # it ran at the import
+        ("LIMIT = 10", "LIMIT = 20", None),
+    ],
+)
+def test_a_mutant_is_put_into_an_imported_product_where_it_changes_only_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, by: str, changed: str | None
+) -> None:
+    file = Path(f"imported_{tmp_path.name}.py")
+    (tmp_path / file).write_text(IMPORTED)
+    monkeypatch.syspath_prepend(tmp_path)
+    changes = Product(tmp_path, [file]).changes(str(file), IMPORTED, IMPORTED.replace(text, by))
+    module = sys.modules.pop(file.stem)
+    for function, code in changes or ():
+        function.__code__ = code
+    assert (None if changes is None else module.Cutter().cut("ten chars!")) == changed
