@@ -36,6 +36,11 @@ def abilities(facts: Facts) -> set[str]:
         ("webhook", "Webhook", {"receives", "redelivers", "trusts_sender", "can_thread"}),
         ("telegram", "Telegram", {"receives", "listens", "redelivers", "can_edit", "can_thread", "hides_ids"}),
         ("local", "Local", {"users_are_admins"}),
+        ("discord", "Discord", {"receives", "listens", "can_edit", "can_thread"}),
+        ("slack", "Slack", {"receives", "listens", "can_edit", "can_thread"}),
+        ("feishu", "Feishu", {"receives", "listens", "can_edit", "can_thread"}),
+        ("whatsapp", "WhatsApp", {"receives", "redelivers", "hides_ids"}),
+        ("signal", "Signal", {"listens", "can_edit", "hides_ids"}),
     ],
 )
 def test_a_platform_can_do_what_it_is_known_for_and_no_more(name: str, title: str, able: set[str]) -> None:
@@ -46,7 +51,7 @@ def test_a_platform_can_do_what_it_is_known_for_and_no_more(name: str, title: st
 
 def test_only_where_a_repeated_send_is_recognised_is_it_safe() -> None:
     safe = {name for name, facts in PLATFORMS.items() if facts.idempotency is Idempotency.NATIVE}
-    assert safe >= {"api", "webhook", "local"} and "telegram" not in safe
+    assert safe == {"api", "webhook", "local", "discord", "slack", "feishu"}
 
 
 def test_telegrams_limits_are_those_of_its_api() -> None:
@@ -56,6 +61,97 @@ def test_telegrams_limits_are_those_of_its_api() -> None:
     assert (facts.media.fetched, facts.media.sent) == (20_000_000, 50_000_000)
     assert facts.typing_seconds < 5  # the sign shows for five seconds
     assert facts.markup is Markup.HTML
+
+
+PER_SECOND = {  # what a platform takes of one bot, of one chat and of one group
+    "telegram": (30, 1, 20 / 60),
+    "discord": (50, 1, 1),
+    "slack": (None, 1, 1),
+    "feishu": (1000 / 60, 5, 5),
+    "whatsapp": (80, 1 / 6, 1 / 6),
+}
+AT_ONCE = {  # what we send at once after a silence
+    "telegram": (10, 5, 5),
+    "discord": (10, 5, 5),
+    "slack": (None, 5, 5),
+    "feishu": (20, 3, 3),
+    "whatsapp": (20, 10, 10),
+}
+
+
+@pytest.mark.parametrize("name", PER_SECOND)
+def test_a_platform_is_sent_what_it_takes_and_no_more(name: str) -> None:
+    budget = PLATFORMS[name].send_budget
+    assert budget is not None
+    rates = (budget.bot, budget.chat, budget.group or budget.chat)
+    for rate, most, at_once in zip(rates, PER_SECOND[name], AT_ONCE[name], strict=True):
+        assert (rate is None) == (most is None)
+        if rate is not None and most is not None:
+            assert 0.7 * most <= rate.sends / rate.seconds <= most and rate.burst == at_once
+
+
+def test_slack_takes_fifty_changes_of_messages_a_minute() -> None:
+    budget = PLATFORMS["slack"].send_budget
+    assert budget is not None and budget.edits is not None
+    assert (budget.edits.sends / budget.edits.seconds, budget.edits.burst) == (50 / 60, 10)
+    assert [name for name, facts in PLATFORMS.items() if facts.send_budget and facts.send_budget.edits] == ["slack"]
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "shows_typing_for", "markup", "fetched", "sent"),
+    [
+        ("discord", 2000, 10, Markup.MARKDOWN, 500_000_000, 10_000_000),
+        ("slack", 4000, None, Markup.MRKDWN, 1_000_000_000, 1_000_000_000),
+        ("feishu", 10_000, None, Markup.MARKDOWN, 100_000_000, 30_000_000),
+        ("whatsapp", 4096, 25, Markup.MARKS, 100_000_000, 100_000_000),
+        ("signal", 2000, 15, Markup.RANGES, 20_000_000, 20_000_000),
+    ],
+)
+def test_the_limits_of_a_platform_are_those_that_it_publishes(
+    name: str, units: int, shows_typing_for: float | None, markup: Markup, fetched: int, sent: int
+) -> None:
+    facts = PLATFORMS[name]
+    assert facts.text_limit is not None and facts.media is not None
+    assert (facts.text_limit.units, facts.markup) == (units, markup)
+    assert (facts.media.fetched, facts.media.sent) == (fetched, sent)
+    assert (facts.typing_seconds is None) == (shows_typing_for is None)
+    if facts.typing_seconds is not None and shows_typing_for is not None:
+        assert (
+            0.6 * shows_typing_for <= facts.typing_seconds < shows_typing_for
+        )  # renewed before it ends, and not for ever
+
+
+def test_an_answer_is_shown_while_it_is_written_as_often_as_a_platform_takes_changes() -> None:
+    """A change each `seconds`: Telegram's groups take 20 messages a minute, Feishu 20 changes of a message in three attempts."""
+    shown = {name: facts.preview for name, facts in PLATFORMS.items() if facts.preview is not None}
+    assert {name: preview.seconds for name, preview in shown.items()} == {
+        "telegram": 3.0,
+        "discord": 1.5,
+        "slack": 1.5,
+        "feishu": 3.0,
+    }
+    assert shown["feishu"].changes * 3 < 20 < shown["telegram"].changes
+
+
+@pytest.mark.parametrize(
+    ("name", "chat", "type_of_chat"),
+    [
+        ("telegram", "-1", "group"),
+        ("telegram", "1", "dm"),
+        ("slack", "D1", "dm"),
+        ("slack", "C1", "channel"),
+        ("whatsapp", "group:1", "group"),
+        ("whatsapp", "1", "dm"),
+        ("signal", "group:1", "group"),
+        ("signal", "+1", "dm"),
+        ("api", "anything", "dm"),
+        ("webhook", "anything", "dm"),
+        ("local", "anything", "dm"),
+        ("discord", "1", "other"),
+    ],
+)
+def test_the_type_of_a_chat_is_told_by_its_id_where_ids_tell_it(name: str, chat: str, type_of_chat: str) -> None:
+    assert PLATFORMS[name].chat_type_of(chat) == type_of_chat
 
 
 @pytest.mark.parametrize("name", ["api", "webhook", "local"])
@@ -107,7 +203,7 @@ def test_a_platform_that_nobody_has_heard_of_has_a_title_and_can_do_nothing() ->
     assert facts_of("telegram") is PLATFORMS["telegram"]
 
 
-@pytest.mark.parametrize("name", ["discord", "slack"])
+@pytest.mark.parametrize("name", ["discord", "slack", "feishu"])
 def test_an_agent_is_told_that_it_cannot_use_an_api_that_is_not_there(name: str) -> None:
     facts = facts_of(name)
     assert f"no access to the {facts.title} API" in facts.prompt_note
