@@ -11,7 +11,9 @@ Left out, because no test should notice them:
 - `transaction=False` of a Redis pipeline: with a transaction the answers are the same, and come later;
 - the value of a named duration or batch size (`..._SECONDS`, `AT_ONCE`, `timedelta(...)` of a module): it decides when things
   happen or how many at a time, and a test that noticed a second more would fail on a slow machine. Likewise a number given as a
-  `timeout`, and a `sleep` that is removed. That there is a time limit at all is tried: its keyword is dropped.
+  `timeout`, and a `sleep` that is removed. That there is a time limit at all is tried: its keyword is dropped;
+- whether a duration that a clock measures may be exactly a limit, or must be below it (`monotonic() - began > LOOK_SECONDS`);
+- `usedforsecurity=False` of a digest: only an interpreter that allows no such digest for security would notice.
 
 Numbers from 10 on are doubled instead of raised by one: a limit that is off by one hurts nobody, one twice as large does.
 """
@@ -46,10 +48,11 @@ SWAPPED: dict[type[ast.operator], type[ast.operator]] = {
     ast.Div: ast.Mult,
 }
 WHEN_NOT_WHAT = re.compile(
-    r"(^|_)(SECONDS|MINUTES|MS|PAUSE|AT_ONCE|PER_COMMIT|PAGES?|REST|SPREAD)$|^PAGES?_"
+    r"(^|_)(SECONDS|MINUTES|MS|S|PAUSE|AT_ONCE|PER_COMMIT|PAGES?|REST|SPREAD)$|^PAGES?_"
 )  # ends of names
 SILENT = {"info", "warning", "error", "exception", "debug", "inc", "observe", "freeze"}  # methods
 SILENT_FUNCTIONS = {"survived", "reach", "share_with_threads", "TypeVar"}
+CLOCKS = {"monotonic", "time"}
 NAMED = {"create_task": "name", "Thread": "name", "ThreadPoolExecutor": "thread_name_prefix"}
 
 
@@ -80,7 +83,7 @@ def _changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str, str]]:
         if node in silent:
             continue
         match node:
-            case ast.Compare():
+            case ast.Compare() if not _is_by_the_clock(node):
                 for i, op in enumerate(node.ops):
                     changed = deepcopy(node)
                     changed.ops[i] = FLIPPED[type(op)]()
@@ -179,7 +182,13 @@ def _is_silent(call: ast.expr, *also: str) -> bool:
 
 
 def _is_unseen(keyword: ast.keyword) -> bool:
-    return keyword.arg == "strict" or (keyword.arg == "transaction" and _is_constant(keyword.value, False))
+    return keyword.arg in ("strict", "usedforsecurity") or (keyword.arg == "transaction" and _is_constant(keyword.value, False))
+
+
+def _is_by_the_clock(node: ast.Compare) -> bool:
+    """Whether it compares a time that just passed: nobody can make it pass exactly so long."""
+    is_order = all(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops)
+    return is_order and any(isinstance(part, ast.Call) and _called(part) in CLOCKS for part in ast.walk(node))
 
 
 def _is_time_limit(keyword: ast.keyword) -> bool:

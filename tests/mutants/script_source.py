@@ -38,7 +38,8 @@ SQL: tuple[tuple[str, str, str], ...] = (
     (r" \+ ", " - ", "swap an operator"),
 )
 # Not the 1 of `EXISTS (SELECT 1 FROM …)`: nobody sees which value is selected there.
-NUMBER = re.compile(r"(?<![\w.\[:'])(?<!SELECT )\d+(?![\w.\]'])")
+# Nor the 0 of `(tonumber(ends) or 0) > now_ms()`: one millisecond after 1970 is as long ago.
+NUMBER = re.compile(r"(?<![\w.\[:'])(?<!SELECT )(?!0\) (?:>|<=) (?:at|now_ms\(\))(?!\w))\d+(?![\w.\]'])")
 
 
 def mutants_of(path: Path, source: str) -> list[Mutant]:

@@ -97,6 +97,9 @@ def test_a_limit_is_doubled_and_a_small_number_is_raised() -> None:
         "gc.freeze()\n",
         "T = TypeVar('T', bound=Part)\n",
         "task = asyncio.create_task(work(), name='work')\n",
+        "SIGN_TTL_S = 7 * 86_400\n",
+        "digest = sha1(text, usedforsecurity=False)\n",
+        "late = time.monotonic() > ends\n",
     ],
 )
 def test_what_nobody_could_notice_is_left_alone(source: str) -> None:
@@ -108,6 +111,13 @@ def test_the_value_that_exists_selects_is_left_alone() -> None:
     script = "SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE n > 2)\n"
     changed = [mutant.apply(script) for mutant in script_source.mutants_of(Path("a.sql"), script)]
     assert changed and all("(SELECT 1 FROM" in text for text in changed)
+
+
+def test_a_time_that_is_missing_in_a_script_is_long_ago_by_a_millisecond_more_or_less() -> None:
+    script = "if (tonumber(held[2]) or 0) > at then return 3 end\n"
+    changed = [mutant.apply(script) for mutant in script_source.mutants_of(Path("a.lua"), script)]
+    assert changed and all("or 0) " in text or "and 0) " in text for text in changed)
+    assert any("return 4" in text for text in changed)
 
 
 def test_a_script_is_reached_where_the_constant_that_holds_it_is_named() -> None:
