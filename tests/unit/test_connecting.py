@@ -48,6 +48,30 @@ def test_every_question_is_a_setting_and_secrets_are_treated_as_such(name: str) 
     assert (part.person is not None) == ("allowed_users" in kind.model_fields)
 
 
+OPTIONAL = {
+    ("feishu", "api_url"),
+    ("feishu", "encrypt_key"),
+    ("slack", "app_token"),
+    ("discord", "public_key"),
+    ("webhook", "scheme"),
+    ("webhook", "callback_url"),
+}
+MADE_UP = {("whatsapp", "verify_token"), ("webhook", "secrets")}
+TAKEN_AS_IT_IS = {("whatsapp", "app_secret"), *MADE_UP}  # no form is known of it
+
+
+@pytest.mark.parametrize("name", CONNECTING)
+def test_an_answer_of_the_wrong_form_is_refused_in_words_and_only_some_may_be_left_empty(name: str) -> None:
+    for question in connect_of(name).questions:
+        place = (name, question.name)
+        assert question.needed == (place not in OPTIONAL), place
+        assert (question.make is not None) == (place in MADE_UP), place
+        assert question.make is None or not question.fault(question.make()), place
+        assert bool(question.fault("no such thing: \N{PILE OF POO}")) == (place not in TAKEN_AS_IT_IS), place
+        assert question.fault("a\nb") == "it has characters that cannot be seen"
+        assert question.unless == ("app_token" if place == ("slack", "signing_secret") else ""), place
+
+
 async def raising(error: Exception) -> Sequence[Finding]:
     raise error
 

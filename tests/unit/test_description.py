@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from producers.api.openapi import FOLLOW, GET_MESSAGE, POST_MESSAGE
+from producers.api.openapi import (
+    COMPLETE,
+    FOLLOW,
+    GET_MESSAGE,
+    GET_MODEL,
+    GET_SCALE,
+    LIST_MODELS,
+    POST_DELIVERY,
+    POST_MESSAGE,
+    PREFLIGHT,
+)
 from producers.message_body import event_id_of, normalise
 from producers.server.openapi import OPERATIONS, describe
 from producers.webhook.openapi import RECEIVE
@@ -165,6 +175,8 @@ REFUSALS = {"400", "401", "408", "413", "429", "503"}
         (RECEIVE, {"200", *REFUSALS}),  # what is signed and cannot be understood is recorded
         (GET_MESSAGE, {"200", "401", "403", "404", "503"}),
         (FOLLOW, {"200", "401", "403", "404", "422"}),
+        (GET_SCALE, {"200", "401", "403", "503"}),
+        (PREFLIGHT, {"204"}),
         (OPERATIONS["/readyz", "GET"], {"200", "503"}),
         (OPERATIONS["/healthz", "GET"], {"200"}),
         (OPERATIONS["/metrics", "GET"], {"200"}),
@@ -179,7 +191,38 @@ def test_every_answer_that_a_sender_can_meet_is_described(operation: dict[str, A
             assert described["content"] == {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
 
 
-@pytest.mark.parametrize("operation", [POST_MESSAGE, GET_MESSAGE, FOLLOW])
+@pytest.mark.parametrize(
+    ("operation", "statuses"),
+    [
+        (COMPLETE, {"200", "400", "401", "403", "404", "408", "413", "429", "500", "503", "504"}),
+        (LIST_MODELS, {"200", "401", "403"}),
+        (GET_MODEL, {"200", "401", "403", "404"}),
+    ],
+    ids=["complete", "list models", "get model"],
+)
+def test_refusals_in_openais_form_are_described_as_such(operation: dict[str, Any], statuses: set[str]) -> None:
+    assert set(operation["responses"]) == statuses
+    for status, described in operation["responses"].items():
+        if int(status) >= 400:
+            error = described["content"]["application/json"]["schema"]["properties"]["error"]
+            assert set(error["required"]) == {"message", "type", "param", "code"}
+
+
+def test_a_delivery_is_described_with_its_targets_and_what_became_of_each() -> None:
+    assert set(POST_DELIVERY["responses"]) == {"200", "202", "422", *REFUSALS}
+    body = POST_DELIVERY["requestBody"]["content"]["application/json"]["schema"]
+    assert set(body["required"]) == {"to", "text"} and set(body["properties"]) == {"id", "to", "text"}
+    one, several = body["properties"]["to"]["oneOf"]
+    assert (one, several["items"], several["minItems"]) == ({"type": "string"}, {"type": "string"}, 1)
+    for status in ("200", "202"):
+        told = POST_DELIVERY["responses"][status]["content"]["application/json"]["schema"]["properties"]["deliveries"]
+        assert set(told["items"]["required"]) == {"target", "outcome"}
+
+
+EVERY = [POST_MESSAGE, POST_DELIVERY, GET_MESSAGE, FOLLOW, COMPLETE, GET_SCALE, LIST_MODELS, GET_MODEL]
+
+
+@pytest.mark.parametrize("operation", EVERY, ids=lambda value: str(value["summary"])[:20])
 def test_the_api_is_described_as_needing_a_key(operation: dict[str, Any]) -> None:
     document = describe({("/v1/x", "POST"): operation})
     [[scheme]] = [list(entry) for entry in operation["security"]]
@@ -195,7 +238,14 @@ def test_a_message_is_described_as_the_body_that_is_needed(operation: dict[str, 
     }
 
 
+@pytest.mark.parametrize("operation", EVERY, ids=lambda value: str(value["summary"])[:20])
+def test_what_is_posted_needs_a_body_and_what_is_asked_for_has_none(operation: dict[str, Any]) -> None:
+    is_posted = operation in (POST_MESSAGE, POST_DELIVERY, COMPLETE)
+    assert operation.get("requestBody", {}).get("required", False) == is_posted
+
+
 def test_the_parameters_of_a_path_and_the_headers_of_a_signature_are_needed() -> None:
+    assert GET_MODEL["parameters"] == GET_MESSAGE["parameters"]
     parameters = [*GET_MESSAGE["parameters"], *FOLLOW["parameters"], *RECEIVE["parameters"]]
     needed = {parameter["name"]: parameter.get("required", False) for parameter in parameters}
     headers = {"webhook-id": True, "webhook-timestamp": True, "webhook-signature": True}
