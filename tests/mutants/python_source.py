@@ -182,7 +182,9 @@ def _is_silent(call: ast.expr, *also: str) -> bool:
 
 
 def _is_unseen(keyword: ast.keyword) -> bool:
-    return keyword.arg in ("strict", "usedforsecurity") or (keyword.arg == "transaction" and _is_constant(keyword.value, False))
+    return keyword.arg in ("strict", "usedforsecurity") or (
+        keyword.arg == "transaction" and _is_constant(keyword.value, False)
+    )
 
 
 def _is_by_the_clock(node: ast.Compare) -> bool:

@@ -21,8 +21,8 @@ from tests.mutants.groups import ROOT
 from tests.mutants.lent import POSTGRES, VALKEY
 from tests.mutants.mutant import Mutant
 from tests.mutants.planned import PLAN
+from tests.support import warm_start
 from tests.support.servers import running_postgres, running_valkey
-from tests.support.warm_start import COLD
 
 PATIENCE = 3.0  # times what a test took without a mutant
 TEST_SECONDS = 10.0  # for one test, beyond that
@@ -131,7 +131,7 @@ class Copy:
         self._redis = redis.Redis.from_url(valkey.url, socket_timeout=ANSWER_SECONDS)
         self._open.callback(self._redis.close)
         environment = {**os.environ, "PYTHONPATH": str(self._root), VALKEY: valkey.url, POSTGRES: postgres.url}
-        environment |= {PLAN: str(self._root / "plan.json"), RAN: str(self._root / "ran.txt"), COLD: "1"}
+        environment |= {PLAN: str(self._root / "plan.json"), RAN: str(self._root / "ran.txt"), warm_start.COLD: "1"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         return environment
 
