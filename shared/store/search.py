@@ -32,6 +32,7 @@ SESSIONS_DUE = 256  # that one look chooses from, at random: two housekeepers th
 SESSIONS_AT_ONCE = 32  # that one look indexes
 SESSIONS_PER_COMMIT = {"sqlite": 8, "postgres": 32}  # SQLite: turns wait for its one writer meanwhile
 ROWS_AT_ONCE = 200  # per commit: turns of the same sessions wait for it on PostgreSQL, all turns on SQLite
+OLDER_ROWS_AT_ONCE = 1000  # of an older version's index that one look deletes
 TAIL = 2000  # rows not indexed yet that one search reads
 TERMS = 8
 BEFORE, AFTER = 40, 100  # characters of a snippet
@@ -97,8 +98,7 @@ class SearchSql(Protocol):
         size_class: list[int],
         bits: list[str],
     ) -> Step: ...
-    def search_rows_left(self) -> Step: ...
-    def search_rows_dropped(self) -> Step: ...
+    def drop_older_rows(self, *, limit: int) -> Step: ...
     def search_moved(self, *, session_id: str, after: int, upto: int) -> Step: ...
     def search_row(self, *, session_id: str, n: int, upto: int) -> Step: ...
     def search_row_grams(self, *, session_id: str, n: int, grams: str, upto: int) -> Step: ...
@@ -146,7 +146,7 @@ class Search:
         for ranges in _portions(chosen, SESSIONS_PER_COMMIT[self._database.dialect]):
             await index(ranges)
         if not due and not self._is_older_index_gone:
-            await self._drop_older_index()
+            return await self._drop_older_index()
         return len(due) > len(chosen) or any(range.more for range in chosen)
 
     async def _index_by_postgres(self, ranges: Sequence[_RowRange]) -> None:
@@ -174,12 +174,11 @@ class Search:
             )
         )
 
-    async def _drop_older_index(self) -> None:
-        """Free the space of the index that an older version made, now that all it has is found without it."""
-        [rows] = await self._database.read(sql.search_rows_left())
-        if rows:
-            await self._database.write(sql.search_rows_dropped())
-        self._is_older_index_gone = True
+    async def _drop_older_index(self) -> bool:
+        """Free some space of the index that an older version made, now that all it has is found without it; whether there is more."""
+        [rows] = await self._database.write(sql.drop_older_rows(limit=OLDER_ROWS_AT_ONCE))
+        self._is_older_index_gone = len(rows) < OLDER_ROWS_AT_ONCE
+        return not self._is_older_index_gone
 
     async def _index_by_sqlite(self, ranges: Sequence[_RowRange]) -> None:
         [texts] = await self._database.read(sql.search_texts(sessions=_listed(ranges)))

@@ -45,15 +45,11 @@ written AS (
     SET id = excluded.id, last_n = excluded.last_n, size_class = excluded.size_class, bits = excluded.bits)
 UPDATE sessions SET indexed = claimed.upto FROM claimed WHERE sessions.id = claimed.id
 
--- name: search_rows_left
--- Whether the index of an older version is still there.
+-- name: drop_older_rows
+-- Delete some rows of the index that an older version made. An older worker finds nothing in it then. TRUNCATE would need a right
+-- that a role which only changes rows does not have.
 -- [postgres]
-SELECT id FROM search_rows LIMIT 1
-
--- name: search_rows_dropped
--- Empty the index of an older version. What an older worker searches in is gone then.
--- [postgres]
-TRUNCATE search_rows
+DELETE FROM search_rows WHERE id IN (SELECT id FROM search_rows ORDER BY id LIMIT :limit) RETURNING id
 
 -- name: search_moved
 -- Record how far a session is indexed, if no other indexer has moved that on.
