@@ -89,7 +89,7 @@ class Copy:
         limit = max(limits.values()) + time_limit(START_SECONDS)
         question = json.dumps({"tests": str(chosen), "limit": limit, "mutant": change})
         is_python = change is None or change[0].endswith(".py")
-        answer = self._ask(WARM, question) if is_python else {"cold": True}
+        answer: dict[str, Any] = self._ask(WARM, question) if is_python else {"cold": True}
         if "cold" in answer:
             answer = self._ask(COLD, question)
         self._runs += 1

@@ -43,7 +43,7 @@ def test_what_is_multiplied_here_is_what_the_lists_say(kind: str) -> None:
 def test_a_model_with_one_price_per_kind_is_asked_for_once_in_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now, asked = 1000.0, list[str]()
     monkeypatch.setattr(prices, "_kept", {})
-    monkeypatch.setattr(prices.time, "monotonic", lambda: now)
+    monkeypatch.setattr("workers.agents.model.prices.time.monotonic", lambda: now)
     monkeypatch.setattr(prices, "listed", lambda model, *given: asked.append(model) or listed(model, *given))  # type: ignore[func-returns-value]
     for _ in range(100):
         assert price("gpt-4o", Tokens(9, 50), OPENAI)
