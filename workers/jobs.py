@@ -20,7 +20,7 @@ async def take_turns(lease: Lease, parts: ProcessParts) -> None:
 
 async def deliver(lease: Lease, parts: ProcessParts) -> None:
     """Send the waiting replies of a destination."""
-    await deliver_parts(lease, parts.courier)
+    await deliver_parts(lease, parts.deliveries)
 
 
 async def control(lease: Lease, parts: ProcessParts) -> None:

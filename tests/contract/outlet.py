@@ -27,7 +27,7 @@ from tests.contract.inlet import MakeSettings
 from tests.store.books import ask
 from tests.support.pipe import Rig
 from workers.delivery import open_senders
-from workers.delivery.deliver import Courier, deliver_parts
+from workers.delivery.deliver import Deliveries, deliver_parts
 from workers.delivery.sender import Sender
 
 _ids = count(1)
@@ -60,7 +60,7 @@ class Outlet:
     async def deliver(self, source: Source | None = None) -> None:
         """What a worker does with the destination's wake, whatever delay it was given back with."""
         lease = await self._lease(self.place(source))
-        await deliver_parts(lease, Courier(self.unlimited, {self.case.platform: self.sender}))
+        await deliver_parts(lease, Deliveries(self.unlimited, {self.case.platform: self.sender}))
 
     async def _lease(self, place: str) -> Lease:
         rig, lane = Rig(self.pipe), self.pipe.deliveries

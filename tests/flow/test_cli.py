@@ -36,7 +36,7 @@ from tests.store.test_pairing import ask as ask_for_code
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.redis_roles import playing, role_of_command
 from workers.agents.functions import FunctionAgent
-from workers.delivery.deliver import Courier, deliver_parts
+from workers.delivery.deliver import Deliveries, deliver_parts
 from workers.process.rq_worker import KeyturnWorker
 from workers.turn.open import Opened, open_mail
 
@@ -118,7 +118,7 @@ class Refusing:
 async def deliver(rig: Rig, sender: Refusing) -> None:
     _, lease = await rig.start(rig.pipe.deliveries, DESTINATION)
     assert lease is not None
-    await deliver_parts(lease, Courier(rig.pipe, {"webhook": sender}))
+    await deliver_parts(lease, Deliveries(rig.pipe, {"webhook": sender}))
 
 
 async def bury_inbound(rig: Rig, text: str = "poison") -> str:

@@ -11,7 +11,7 @@ from shared.platforms.facts import Idempotency
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
 from tests.store.books import ask
 from tests.support.pipe import Rig, key_of
-from workers.delivery.deliver import Courier, deliver_parts
+from workers.delivery.deliver import Deliveries, deliver_parts
 
 DESTINATION = "to:webhook:c1"
 
@@ -42,7 +42,7 @@ async def decide(rig: Rig, *texts: str) -> None:
 async def deliver(rig: Rig, sender: Answering) -> None:
     _, lease = await rig.start(rig.pipe.deliveries, DESTINATION)
     assert lease is not None
-    await deliver_parts(lease, Courier(rig.pipe, {"webhook": sender}))
+    await deliver_parts(lease, Deliveries(rig.pipe, {"webhook": sender}))
 
 
 async def test_a_chat_that_was_asked_to_wait_is_listed_and_goes_on_when_it_is_released(rig: Rig, cli: Cli) -> None:

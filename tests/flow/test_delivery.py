@@ -23,7 +23,7 @@ from tests.store.test_error_classes import run_out_of_time
 from tests.support.outage import PostgresOutage
 from tests.support.pipe import Rig, key_of
 from workers.delivery import deliver as delivering
-from workers.delivery.deliver import Courier, deliver_parts
+from workers.delivery.deliver import Deliveries, deliver_parts
 
 PLACE = "to:webhook:c1"
 BUSY = RateLimited(timedelta(0))
@@ -68,7 +68,7 @@ async def leased(rig: Rig) -> Lease:
 
 async def deliver(rig: Rig, platform: Scripted) -> None:
     """What a worker does with the destination's wake."""
-    await deliver_parts(await leased(rig), Courier(rig.pipe, {"webhook": platform}))
+    await deliver_parts(await leased(rig), Deliveries(rig.pipe, {"webhook": platform}))
 
 
 async def rows(pipe: Pipeline) -> list[tuple[Any, ...]]:
@@ -155,7 +155,7 @@ async def test_who_loses_the_destination_while_the_database_is_away_waits_no_lon
     lease, platform = await leased(rig), Scripted()
     blinking = Blinking(rig.pipe, "outbox_sent", heard=True, times=10**9)
     monkeypatch.setattr(rig.pipe.store.database, "write", blinking)
-    task = asyncio.create_task(deliver_parts(lease, Courier(rig.pipe, {"webhook": platform})))
+    task = asyncio.create_task(deliver_parts(lease, Deliveries(rig.pipe, {"webhook": platform})))
     async with asyncio.timeout(60):
         while blinking.times > 10**9 - 3:
             await asyncio.sleep(0.005)
@@ -235,7 +235,7 @@ async def test_a_platform_that_says_wait_0_s_is_asked_again_after_the_backoff(
         await give_back(delay=delay, **about)
 
     monkeypatch.setattr(lease, "release", noting)
-    await deliver_parts(lease, Courier(rig.pipe, {"webhook": Scripted(BUSY)}))
+    await deliver_parts(lease, Deliveries(rig.pipe, {"webhook": Scripted(BUSY)}))
     assert len(delays) == 1
     assert delays[0] >= timedelta(seconds=0.8 * rig.pipe.settings.backoff_seconds)
 
@@ -351,7 +351,7 @@ async def test_a_part_that_a_worker_is_sending_while_redis_loses_its_data_is_sen
     async with open_pipeline(make_settings(lease_seconds=3600)) as pipe, asyncio.timeout(120):
         rig, slow, other = Rig(pipe), Slow(), Scripted()
         await decided(rig, "one")
-        first = asyncio.create_task(deliver_parts(await leased(rig), Courier(pipe, {"webhook": slow})))
+        first = asyncio.create_task(deliver_parts(await leased(rig), Deliveries(pipe, {"webhook": slow})))
         await slow.asked.wait()
         await pipe.servers.of_key(PLACE).client.flushall()
         await decided(rig, "two")  # wakes the destination for another worker

@@ -128,7 +128,7 @@ async def talking(rig: Rig, key: str, chat: str = "c1") -> AsyncIterator[Callabl
             await rig.run_turns(key)
             _, lease = await rig.start(rig.pipe.deliveries, str(Destination("api", "", chat)))
             assert lease is not None
-            await deliver_parts(lease, parts.courier)
+            await deliver_parts(lease, parts.deliveries)
 
         yield say
 

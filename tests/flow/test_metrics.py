@@ -202,7 +202,7 @@ async def test_a_synthetic_message_runs_the_whole_way_and_nothing_of_it_is_left(
         async with open_parts(pipe, Failing(), "test") as parts:
             _, lease = await rig.start(pipe.deliveries, f"to:{OUTLET}:{slot}")
             assert lease is not None
-            await deliver_parts(lease, parts.courier)
+            await deliver_parts(lease, parts.deliveries)
         found = await gauges(pipe)
         assert 0 <= (of(found, "keyturn_synthetic_seconds") or 0) < 600
         assert abs((of(found, "keyturn_synthetic_last_timestamp_seconds") or 0) - now_ms() / 1000) < 600

@@ -249,10 +249,10 @@ async def test_replies_that_wait_behind_the_one_being_sent_do_not_leave_after_a_
     _, lease = await rig.start(rig.pipe.deliveries, CHAT, limit=deliver.AT_ONCE)
     assert lease is not None and len(lease.mail) == 3
     sender = PausingSender(rig.pipe)
-    await deliver.deliver_parts(lease, deliver.Courier(rig.pipe, {"webhook": sender}))
+    await deliver.deliver_parts(lease, deliver.Deliveries(rig.pipe, {"webhook": sender}))
     assert sender.sent == ["echo: one"] and await _parked(rig.pipe, CHAT)
     await resume(rig.pipe, "platform:webhook")
     _, lease = await rig.start(rig.pipe.deliveries, CHAT, limit=deliver.AT_ONCE)
     assert lease is not None
-    await deliver.deliver_parts(lease, deliver.Courier(rig.pipe, {"webhook": sender}))
+    await deliver.deliver_parts(lease, deliver.Deliveries(rig.pipe, {"webhook": sender}))
     assert sender.sent == [f"echo: {text}" for text in texts] and await _sent(rig.pipe)

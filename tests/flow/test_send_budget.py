@@ -23,7 +23,7 @@ from tests.support.pipe import Rig
 from tests.support.servers import Databases
 from tests.support.telegram import TOKEN
 from workers.delivery import deliver as delivering
-from workers.delivery.deliver import Courier, deliver_parts
+from workers.delivery.deliver import Deliveries, deliver_parts
 
 HOUR = timedelta(hours=1)
 SLACK = timedelta(minutes=5)  # a machine may be slow; then less is left to wait
@@ -74,7 +74,7 @@ async def deliver(rig: Rig, chat: str, sender: Taking) -> KeyState:
     await lane.recover(place)
     _, lease = await rig.start(lane, place)
     assert lease is not None
-    await deliver_parts(lease, Courier(rig.pipe, {"telegram": sender}))
+    await deliver_parts(lease, Deliveries(rig.pipe, {"telegram": sender}))
     return await state_of_key(lane, place)
 
 

@@ -16,7 +16,7 @@ from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.messages import Part, Receipt
 from shared.platforms.facts import Idempotency
 from tests.support.pipe import Rig
-from workers.delivery.deliver import Courier
+from workers.delivery.deliver import Deliveries
 from workers.process.parts import open_parts
 from workers.process.rq_worker import KeyturnWorker
 from workers.process.run import open_rooms
@@ -65,7 +65,7 @@ async def working(
     stopping, platform = asyncio.Event(), platform or Collecting()
     rooms = open_rooms(rig.pipe.settings.model_copy(update={"concurrency": room, "delivery_concurrency": room}))
     async with open_parts(rig.pipe, rig.agent, "taken") as parts, asyncio.timeout(60):
-        parts = replace(parts, courier=Courier(rig.pipe, {"webhook": platform}))
+        parts = replace(parts, deliveries=Deliveries(rig.pipe, {"webhook": platform}))
         running = asyncio.create_task(worker.run(parts, server, rooms, stopping))
         try:
             yield platform

@@ -54,7 +54,7 @@ class Traced:
         async with open_parts(self.rig.pipe, self.rig.agent, "test") as parts:
             _, lease = await self.rig.start(self.rig.pipe.deliveries, str(Destination("api", "", "c1")))
             assert lease is not None
-            await deliver_parts(lease, parts.courier)
+            await deliver_parts(lease, parts.deliveries)
 
 
 @pytest.fixture

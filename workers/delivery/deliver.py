@@ -43,7 +43,7 @@ Answer = TypeVar("Answer")
 
 
 @value
-class Courier:
+class Deliveries:
     """What a worker process delivers with."""
 
     pipe: Pipeline
@@ -54,15 +54,15 @@ class Outgoing:
     """What a destination waits for, in the hands of whoever holds its lease. While the database is away, everything here
     waits for it: this worker knows what the platform said, and nobody else would."""
 
-    def __init__(self, lease: Lease, courier: Courier) -> None:
+    def __init__(self, lease: Lease, deliveries: Deliveries) -> None:
         self.lease = lease
-        self.senders = courier.senders
-        self.settings = courier.pipe.settings
-        self._budgets = courier.pipe.budgets
+        self.senders = deliveries.senders
+        self.settings = deliveries.pipe.settings
+        self._budgets = deliveries.pipe.budgets
         self._budgeted = self._budgets.budgeted(lease.key)
-        self._outbox = courier.pipe.store.outbox
-        self._drafts = courier.pipe.store.drafts
-        self._closed_chats = courier.pipe.store.closed_chats
+        self._outbox = deliveries.pipe.store.outbox
+        self._drafts = deliveries.pipe.store.drafts
+        self._closed_chats = deliveries.pipe.store.closed_chats
 
     async def wait_for_budget(self) -> timedelta | None:
         """Take one send from the budgets. A duration says: there is none before."""
@@ -159,9 +159,9 @@ class Outgoing:
                 await asyncio.sleep(RETRY_SECONDS)
 
 
-async def deliver_parts(lease: Lease, courier: Courier) -> None:
+async def deliver_parts(lease: Lease, deliveries: Deliveries) -> None:
     """Send what this destination waits for, until nothing does, or one part has to wait."""
-    outgoing, rounds = Outgoing(lease, courier), 0
+    outgoing, rounds = Outgoing(lease, deliveries), 0
     while lease.mail:
         if not await lease.begin(lease.mail[0].seq):
             lease.lose()
@@ -187,7 +187,7 @@ async def deliver_parts(lease: Lease, courier: Courier) -> None:
                 done = sent
                 break
         rounds += 1
-        over = rounds >= courier.pipe.settings.turns_per_lease
+        over = rounds >= deliveries.pipe.settings.turns_per_lease
         await lease.acknowledge(done, limit=AT_ONCE, hand_over=over)
 
 

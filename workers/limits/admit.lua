@@ -3,7 +3,7 @@
 -- taken. After any other answer nothing is taken.
 -- KEYS[1] account  KEYS[2] permits
 -- ARGV[1] permit  ARGV[2] lease_ms  ARGV[3] concurrency  ARGV[4] requests_per_minute  ARGV[5] tokens_per_minute  ARGV[6] tokens
--- ARGV[7] patience_ms
+-- ARGV[7] longest_wait_ms
 -- A limit of 0 is none. A bucket holds ten seconds' worth. It may fall below zero: a large request is let in when the bucket is
 -- full, and the next one waits. Those who must wait for long are told different times (`promised`), so they do not come together.
 -- Concurrency is `halved` by refuse.lua, and grows by one for each minute since.
@@ -11,7 +11,7 @@
 local account, permits = KEYS[1], KEYS[2]
 local permit, lease_ms, concurrency = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local requests_per_minute, tokens_per_minute = tonumber(ARGV[4]), tonumber(ARGV[5])
-local tokens, patience_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
+local tokens, longest_wait_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
 local minute_ms, longest_ms, look_again_ms = 60000, 60000, 200
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -40,7 +40,7 @@ local requests_wait, requests_left, requests_ms = bucket('requests', requests_pe
 local tokens_wait, tokens_left, tokens_ms = bucket('tokens', tokens_per_minute, tokens)
 local wait = math.max(requests_wait, tokens_wait)
 local keep_ms = minute_ms * (concurrency + 2)
-if wait > patience_ms then
+if wait > longest_wait_ms then
   local promised = math.max(tonumber(known[5]) or 0, now + wait) + math.ceil(math.max(requests_ms, tokens_ms))
   promised = math.min(promised, now + math.max(wait, longest_ms))
   redis.call('HSET', account, 'promised', promised)

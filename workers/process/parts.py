@@ -16,7 +16,7 @@ from workers.agents.isolated import Isolated
 from workers.agents.resolve import adapted, resolve
 from workers.commands.custom import custom
 from workers.delivery import open_senders
-from workers.delivery.deliver import Courier
+from workers.delivery.deliver import Deliveries
 from workers.delivery.preview import Previews
 from workers.delivery.publish import Publisher
 from workers.delivery.sender import Sender
@@ -36,7 +36,7 @@ class ProcessParts:
 
     pipe: Pipeline
     runner: TurnParts  # runs turns
-    courier: Courier  # sends replies
+    deliveries: Deliveries  # sends replies
     publisher: Publisher  # tells delivery of replies
 
 
@@ -64,7 +64,7 @@ async def open_parts(pipe: Pipeline, agent: Agent | Answers, worker: str) -> Asy
             return replace(parts, publisher=publisher, previews=previews, media=fetcher)
 
         others = {name: complete(other) for name, other in others.items()}
-        yield ProcessParts(pipe, replace(complete(main), other_agents=others), Courier(pipe, senders), publisher)
+        yield ProcessParts(pipe, replace(complete(main), other_agents=others), Deliveries(pipe, senders), publisher)
 
 
 def _limit(agents: Iterable[TurnParts], pipe: Pipeline, stack: AsyncExitStack) -> None:

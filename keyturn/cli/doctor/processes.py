@@ -83,10 +83,10 @@ def housekeeper_finding(place: str, overdue: int) -> Finding:
 
 async def check_backlog(settings: Settings) -> Finding:
     """What waits. Mail that the journal has and Redis does not is the housekeeper's to wake."""
-    patience_ms = int((settings.sweep_seconds + OVERDUE_SECONDS) * 1000)
+    overdue_after_ms = int((settings.sweep_seconds + OVERDUE_SECONDS) * 1000)
     try:
         async with open_pipeline(settings) as pipe:
-            waiting = await pipe.store.journal.waiting_keys(after="", older_than_ms=patience_ms, limit=AT_MOST)
+            waiting = await pipe.store.journal.waiting_keys(after="", older_than_ms=overdue_after_ms, limit=AT_MOST)
             asleep = sum([(await pipe.lane_of(key).awake([key])).count(False) for key in waiting])
             found = await stored_now(pipe)
     except (PipelineError, redis.RedisError, OSError) as error:
