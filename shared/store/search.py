@@ -25,7 +25,7 @@ from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
 from shared.store.grams import folded, grams_for, grams_of, owner_gram
 from shared.store.signature import SIZES, Signature
-from shared.store.spans import Span, extended, spans_of
+from shared.store.spans import RowSpan, extended, spans_of
 from shared.value import value
 
 SESSIONS_DUE = 256  # that one look chooses from, at random: two housekeepers then rarely choose the same
@@ -247,8 +247,8 @@ def _by_session(texts: Sequence[Row]) -> dict[str, list[tuple[int, str]]]:
     return found
 
 
-def _stored_span(row: Row) -> Span:
-    return Span(row["session_id"], row["first_n"], row["last_n"], Signature(len(row["bits"]), int(row["bits"], 2)))
+def _stored_span(row: Row) -> RowSpan:
+    return RowSpan(row["session_id"], row["first_n"], row["last_n"], Signature(len(row["bits"]), int(row["bits"], 2)))
 
 
 def _portions(ranges: Sequence[_RowRange], sessions: int) -> Iterator[list[_RowRange]]:

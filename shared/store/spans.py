@@ -16,7 +16,7 @@ ROWS = 100  # from the first row of a span to its last, at most: a hit reads all
 
 
 @value
-class Span:
+class RowSpan:
     """Some rows of a session and what they are found by."""
 
     session_id: str
@@ -25,33 +25,33 @@ class Span:
     signature: Signature
 
 
-def spans_of(session_id: str, rows: Iterable[tuple[int, str]], first_n: int | None = None) -> list[Span]:
+def spans_of(session_id: str, rows: Iterable[tuple[int, str]], first_n: int | None = None) -> list[RowSpan]:
     """The spans of rows (number and text), the last of which may take up more. `first_n`: where the first span is to begin."""
     return _Growth(session_id, None, first_n).over((n, grams_of(text)) for n, text in rows) or []
 
 
-def extended(span: Span, rows: Iterable[tuple[int, str]]) -> list[Span] | None:
+def extended(span: RowSpan, rows: Iterable[tuple[int, str]]) -> list[RowSpan] | None:
     """The span with further rows, and the spans that follow it. None: it needs a larger signature, made of all its rows."""
     added = [(n, grams_of(text)) for n, text in rows]
     grams, last_n = set[str]().union(*(grams for _, grams in added)), max(n for n, _ in added)
     signature = span.signature.plus(grams)
     if signature is not None and last_n - span.first_n < ROWS:
-        return [Span(span.session_id, span.first_n, last_n, signature)]
+        return [RowSpan(span.session_id, span.first_n, last_n, signature)]
     return _Growth(span.session_id, span, None).over(added)
 
 
 class _Growth:
     """A session's last span while rows are added to it. Signatures are made when a span is complete, once for all its rows."""
 
-    def __init__(self, session_id: str, span: Span | None, first_n: int | None) -> None:
+    def __init__(self, session_id: str, span: RowSpan | None, first_n: int | None) -> None:
         self._session_id = session_id
         self._begins_at = first_n
         self._stored = span  # with these rows; how many grams they have, only its signature knows
         self._first_n, self._last_n = (span.first_n, span.last_n) if span else (0, 0)
         self._grams = set[str]()  # of the other rows
 
-    def over(self, rows: Iterable[tuple[int, set[str]]]) -> list[Span] | None:
-        closed, is_open = list[Span](), self._stored is not None
+    def over(self, rows: Iterable[tuple[int, set[str]]]) -> list[RowSpan] | None:
+        closed, is_open = list[RowSpan](), self._stored is not None
         for n, grams in rows:
             takes_up = is_open and n - self._first_n < ROWS and self._has_room(grams)
             if takes_up is None:
@@ -74,6 +74,6 @@ class _Growth:
             return True
         return False if self._stored.signature.size >= USUAL else None
 
-    def _span(self) -> Span:
+    def _span(self) -> RowSpan:
         signature = self._stored.signature.plus(self._grams) if self._stored else None
-        return Span(self._session_id, self._first_n, self._last_n, signature or Signature.of(self._grams))
+        return RowSpan(self._session_id, self._first_n, self._last_n, signature or Signature.of(self._grams))
