@@ -26,6 +26,8 @@ class Product:
         sys.setprofile(self._note)
         try:
             for file in files:
+                if file.stem == "__main__":  # it would run
+                    continue
                 with suppress(ImportError):  # of a library that is not installed
                     importlib.import_module(".".join(file.with_suffix("").parts).removesuffix(".__init__"))
         finally:
