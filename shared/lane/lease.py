@@ -98,7 +98,8 @@ class Lease:
         self.cut_short = False  # whether the running turn was ended for that
         self.killed_by_operator = False  # RQ's stop-job: the attempt counts as failed
         self.on_lost: Callable[[], object] | None = None
-        self.busy_mode: BusyMode | None = None  # that was set while this lease was held
+        self.busy_mode: BusyMode | None = None  # that was set in the key's session while this lease was held
+        self._session_id: str | None = None
         # Mail came that the running turn may want, or a busy mode was set for mail after a number.
         self.on_told: Callable[[int | None], object] | None = None
         self.on_held_up: Callable[[], object] | None = None  # at a renewal, mail waited behind the first
@@ -222,6 +223,12 @@ class Lease:
             (_, interrupt), self._turn = self._turn, None
             self.cut_short = True
             interrupt()
+
+    def talks_to(self, session_id: str) -> None:
+        """The next turn belongs to this session. A busy mode that was set in another one does not count there."""
+        if self._session_id != session_id:
+            self.busy_mode = self.busy_mode if self._session_id is None else None
+            self._session_id = session_id
 
     def told(self, mode: BusyMode | None = None, after: int = 0) -> None:
         """Somebody put mail for the running turn, or set the busy mode for mail after that number. Safe to repeat."""

@@ -392,6 +392,38 @@ async def test_the_mode_that_queue_sets_counts_at_once_and_is_kept_with_the_sess
         assert "Mode queue" in await two.told(shown)
 
 
+class HeldApart(Holding):
+    """Holds each turn by a gate of its own, by its text."""
+
+    def __init__(self, *texts: str) -> None:
+        super().__init__()
+        self.gates = {text: asyncio.Event() for text in texts}
+
+    async def run(self, turn: Turn) -> AsyncIterator[Event]:
+        text = turn.mail[0].text
+        self.begun.append(text)
+        if text in self.gates:
+            await self.gates[text].wait()
+        yield Done((Reply(f"done {text}"),))
+
+
+async def test_the_mode_that_queue_sets_ends_with_its_session_also_under_the_same_lease(
+    make_settings: MakeSettings,
+) -> None:
+    agent = HeldApart("hold 1", "hold 2")
+    async with two_processes(make_settings(**in_mode("queue")), agent) as two:
+        running, new, in_new = await two.running("hold 1"), await two.say("/new"), await two.say("hold 2")
+        assert await two.ended(await two.say("/queue mode interrupt")) == [("answered", None)]
+        agent.gates["hold 1"].set()
+        assert await two.ended(running, new) == [("answered", None)] * 2
+        await until(lambda: "hold 2" in agent.begun)
+        last = await two.say("three")
+        for _ in range(3):  # control messages: in the mode interrupt the turn has ended by then
+            await two.ended(await two.say("/queue"))
+        agent.gates["hold 2"].set()
+        assert await two.ended(in_new, last) == [("answered", None)] * 2
+
+
 async def test_queue_shows_what_waits_behind_the_running_turn(make_settings: MakeSettings) -> None:
     async with two_processes(make_settings(**in_mode("queue"))) as two:
         said = [await two.running(), *[await two.say(text) for text in ("two", "three")]]

@@ -50,6 +50,8 @@ async def open_first(held: HeldKey) -> Opened | AlreadyEnded | Reopen | Retry:
         return AlreadyEnded((waiting.seq,))
     if isinstance(opened, Opened) and await held.lock.follow(opened.session):
         return REOPEN  # while we waited for the lock, another key may have moved the session on
+    if isinstance(opened, Opened):
+        lease.talks_to(opened.session.id)
     return opened
 
 
