@@ -44,10 +44,11 @@ class HttpAnswer:
 class HttpStream:
     """An answer whose body is read as it comes."""
 
-    __slots__ = ("_response", "headers", "status")
+    __slots__ = ("_paused", "_response", "headers", "status")
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
+        self._paused: tuple[asyncio.Transport, asyncio.TimerHandle] | None = None  # and what ends the rest
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
 
@@ -64,20 +65,23 @@ class HttpStream:
         except _ERRORS as error:
             raise _outcome(error) from None
 
-    async def rest(self, seconds: float) -> None:
-        """Leave what comes in the connection for so long: then it is one chunk, and waking up for each part of it is saved."""
+    def rest(self, seconds: float) -> None:
+        """Leave what comes in the connection for so long. Then it is one chunk, and waking up for each part of it is saved."""
         connection = self._response.connection
         transport = connection.transport if connection is not None else None
-        if transport is None or transport.is_closing():  # all of it has come
+        if transport is None or transport.is_closing() or not transport.is_reading():
+            return  # all of it has come; or aiohttp has more than was read yet, and reads no further by itself
+        transport.pause_reading()
+        self._paused = transport, asyncio.get_running_loop().call_later(seconds, self.go_on)
+
+    def go_on(self) -> None:
+        """End a rest. May be repeated."""
+        if self._paused is None:
             return
-        is_ours = transport.is_reading()  # otherwise aiohttp holds it: it has more than was read yet
-        if is_ours:
-            transport.pause_reading()
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            if is_ours and not transport.is_closing():
-                transport.resume_reading()
+        (transport, timer), self._paused = self._paused, None
+        timer.cancel()
+        if not transport.is_closing():
+            transport.resume_reading()
 
     async def drain(self) -> None:
         """Read the end of an answer that has said all, so that its connection is used again. Waits for a moment only."""
@@ -151,9 +155,11 @@ class HttpClient:
             response = await self._session.post(url, data=body, headers=headers, allow_redirects=False, timeout=limit)
         except _ERRORS as error:
             raise _outcome(error) from None
+        stream = HttpStream(response)
         try:
-            yield HttpStream(response)
+            yield stream
         finally:
+            stream.go_on()  # the connection may be used again
             response.release()  # closes the connection unless all of the answer was read
 
     @asynccontextmanager

@@ -72,7 +72,7 @@ class ChatCompletions:
                         if piece.text or piece.thought:
                             yield piece
                             if not piece.is_last:
-                                await answered.rest(pace.seconds)
+                                answered.rest(pace.seconds)
         except Silent:
             raise Transient("the model did not answer in time") from None
         except (Ambiguous, Unreachable) as error:
