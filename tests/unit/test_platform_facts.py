@@ -63,14 +63,16 @@ def test_telegrams_limits_are_those_of_its_api() -> None:
     assert facts.markup is Markup.HTML
 
 
-PER_SECOND = {  # what a platform takes of one bot, of one chat and of one group
+PER_SECOND: dict[
+    str, tuple[float | None, float, float]
+] = {  # what a platform takes of one bot, of one chat and of one group
     "telegram": (30, 1, 20 / 60),
     "discord": (50, 1, 1),
     "slack": (None, 1, 1),
     "feishu": (1000 / 60, 5, 5),
     "whatsapp": (80, 1 / 6, 1 / 6),
 }
-AT_ONCE = {  # what we send at once after a silence
+AT_ONCE: dict[str, tuple[int | None, int, int]] = {  # what we send at once after a silence
     "telegram": (10, 5, 5),
     "discord": (10, 5, 5),
     "slack": (None, 5, 5),
