@@ -172,3 +172,37 @@ async def test_other_methods_than_post_can_be_asked(client: HttpClient) -> None:
         for method, body in (("GET", b""), ("PATCH", b"x"), ("PUT", b"y"), ("DELETE", b"")):
             answer = await client.request(method, url, body, {})
             assert (answer.status, answer.body.decode()) == (200, f"{method} {body.decode()}")
+
+
+# -- answers that are read now and then
+
+
+async def test_what_comes_while_a_connection_rests_is_one_chunk_and_then_it_is_used_again(client: HttpClient) -> None:
+    rested, transports = asyncio.Event(), list[object]()
+
+    async def in_parts(request: web.Request) -> web.StreamResponse:
+        transports.append(request.transport)
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b"a")
+        await rested.wait()
+        for part in (b"b", b"c", b"d"):
+            await answer.write(part)
+        return answer
+
+    async with serving(in_parts) as url:
+        for rest_ends in (True, False):
+            rested.clear()
+            async with client.post_stream(url, b"", {}, silent_seconds=WAIT_SECONDS) as stream:
+                chunks = stream.chunks()
+                assert await anext(chunks) == b"a"
+                stream.rest(WAIT_SECONDS * 2)
+                following = asyncio.ensure_future(anext(chunks))
+                rested.set()
+                assert not (await asyncio.wait({following}, timeout=0.2))[0]  # nobody reads what has come
+                stream.go_on()
+                assert await following == b"bcd"
+                assert [chunk async for chunk in chunks] == []
+                if not rest_ends:
+                    stream.rest(WAIT_SECONDS)  # all has come: there is nothing to wait for
+    assert len({id(transport) for transport in transports}) == 1
