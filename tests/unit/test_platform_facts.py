@@ -109,7 +109,7 @@ def test_slack_takes_fifty_changes_of_messages_a_minute() -> None:
         ("signal", 2000, 15, Markup.RANGES, 20_000_000, 20_000_000),
     ],
 )
-def test_the_limits_of_a_platform_are_those_that_it_publishes(
+def test_the_limits_of_each_platform_stay_as_they_are(
     name: str, units: int, shows_typing_for: float | None, markup: Markup, fetched: int, sent: int
 ) -> None:
     facts = PLATFORMS[name]
