@@ -112,10 +112,10 @@ async def test_every_failure_at_the_head_of_a_mailbox_counts_until_the_message_i
         poisoned, behind = await rig.accept("poison"), await rig.accept("next")
         load = pipe.store.transcript.load
 
-        async def fails(session_key: str, inbound_id: str) -> Any:
+        async def fails(session_key: str, inbound_id: str, *more: Any) -> Any:
             if inbound_id == poisoned.id:
                 raise RuntimeError("a defect")
-            return await load(session_key, inbound_id)
+            return await load(session_key, inbound_id, *more)
 
         monkeypatch.setattr(pipe.store.transcript, "load", fails)
         async with working(pipe):

@@ -15,6 +15,7 @@ from contextlib import nullcontext, suppress
 from typing import Any, Self
 
 import psycopg
+from psycopg.pq import PipelineStatus
 
 from shared.store.database import Row
 from shared.store.database.postgres.composer import Query
@@ -75,6 +76,11 @@ class PostgresConnection(psycopg.AsyncConnection[Row]):
     def is_old(self) -> bool:
         """Whether another server has become the primary since this connection was made."""
         return self.primary.is_old(self.standing)
+
+    @property
+    def is_in_pipeline(self) -> bool:
+        """Whether queries are still only collected here. A task that is cancelled while it ends a pipeline does not get to the end."""
+        return self._pipeline is not None or self.pgconn.pipeline_status != PipelineStatus.OFF
 
     async def look(self) -> ServerStanding:
         """How the server stands now."""

@@ -43,6 +43,8 @@ class Pool(AsyncConnectionPool[PostgresConnection]):
 
     async def putconn(self, conn: PostgresConnection) -> None:
         self._given.discard(conn)
+        if conn.is_in_pipeline:
+            await conn.close()  # a call that was cancelled left it so: what it would answer next belongs to that call
         await super().putconn(conn)
 
     def leave_old_primary(self) -> None:
