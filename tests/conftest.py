@@ -17,7 +17,7 @@ from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.api import ApiSettings
 from shared.platforms.webhook import WebhookSettings
 from shared.settings import Settings
-from tests.support import redis_roles, warm_start
+from tests.support import redis_roles
 from tests.support.browser import LEFT_OUT, find_browser, is_required
 from tests.support.pipe import Rig
 from tests.support.servers import Databases, empty_redis, running_postgres, running_valkey
@@ -26,16 +26,6 @@ WEBHOOK_SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 
 BROWSER_TESTS = Path(__file__).parent / "browser"
-# A file's tests stay in one process, so what lasts for minutes begins first: the others fill the time that is left.
-LONGEST = (
-    "tests/faults/test_recovery.py",
-    "tests/faults/test_faults.py",
-    "tests/agents/",
-    "tests/model/",
-    "tests/flow/test_up.py",
-    "tests/flow/test_examples.py",
-    "tests/bench/",
-)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,17 +33,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    warm_start.install()
     if config.getoption("--redis-roles"):
         redis_roles.switch_on()
     if is_required() and find_browser() is None:
         raise pytest.UsageError(LEFT_OUT)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(
-        key=lambda item: next((n for n, path in enumerate(LONGEST) if item.nodeid.startswith(path)), len(LONGEST))
-    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,7 +1,6 @@
 """What survives when processes are stopped, killed and paused, and Redis is emptied.
 
-Each test is a deployment of real processes under load. `./run faults` runs the same harness with 10,000 messages, or for as long
-as you like. Here are as many faults and fewer messages: enough that every fault finds turns under way.
+Each test is a deployment of real processes under load. `./run faults` runs the same harness for as long as you like.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tests.support.platform import random_trouble
 async def test_turns_stay_in_order_one_at_a_time_and_cost_one_attempt_while_workers_start_and_stop(
     tmp_path: Path,
 ) -> None:
-    trial = Trial(seed=1, messages=3_000, keys=200, seconds=10, faults=Faults(stops=10), lease_seconds=12)
+    trial = Trial(seed=1, messages=10_000, keys=200, seconds=10, faults=Faults(stops=10), lease_seconds=12)
     async with open_ground("sqlite", tmp_path) as ground:  # the next test does the same, and worse, on both databases
         outcome = await run_trial(trial, tmp_path, ground)
     assert outcome.broken == UNBROKEN
@@ -35,7 +34,7 @@ async def test_nothing_is_lost_doubled_or_reordered_when_a_worker_is_killed_ever
 ) -> None:
     trial = Trial(
         seed=2,
-        messages=3_000,
+        messages=10_000,
         keys=200,
         seconds=24,
         faults=Faults(kills=30, storms=1, roles=("work",)),
@@ -52,8 +51,8 @@ async def test_nothing_is_lost_doubled_or_reordered_whatever_is_killed_paused_or
 ) -> None:
     trial = Trial(
         seed=3,
-        messages=3_000,
-        keys=600,
+        messages=10_000,
+        keys=2_000,
         seconds=30,
         zipf=0.8,
         silent_share=0.5,

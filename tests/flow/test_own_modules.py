@@ -11,7 +11,6 @@ import pytest
 
 from shared.own_modules import allow_working_directory
 from tests.support.place import Place
-from tests.support.warm_start import COLD
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("producers", "workers", "shared", "keyturn", "redis")
@@ -33,7 +32,6 @@ def answer(text):
 def place(tmp_path: Path) -> Iterator[Place]:
     """A directory whose packages are called like ours and like one that we need, and end whoever imports them."""
     opened = Place(tmp_path, agent="mine:answer", lease_seconds="1")
-    opened.environment[COLD] = "1"  # what was imported before would hide what is imported
     for name in PACKAGES:
         (tmp_path / name).mkdir()
         opened.write(f"{name}/__init__.py", f"raise SystemExit('the folder {name} was imported')\n")

@@ -20,7 +20,6 @@ from shared.embedded import postgres, running
 from tests.flow.told import VARIABLE
 from tests.support.place import KEYTURN, Place
 from tests.support.terminal import CTRL_C, Terminal
-from tests.support.warm_start import COLD
 
 # An agent whose import lasts until the file `go` is there: so long its `up` is starting.
 HELD_AGENT = """
@@ -62,7 +61,6 @@ def starting(place: Place) -> subprocess.Popen[bytes]:
 @pytest.fixture
 def crowded(place: Place) -> Place:
     """A directory with packages that have the names of Keyturn's, and of one that Keyturn needs."""
-    place.environment[COLD] = "1"  # what was imported before would hide what is imported
     for name in ("shared", "producers", "workers", "redis"):
         (place.directory / name).mkdir()
         place.write(f"{name}/__init__.py", f"raise RuntimeError('imported {name} of the working directory')\n")
@@ -415,7 +413,6 @@ def test_help_names_every_agent(place: Place, command: str) -> None:
 
 def test_a_signal_for_up_reaches_no_child_twice(place: Place) -> None:
     """Children are told to stop by `up` alone: a Ctrl-C in its terminal would cut their turns short."""
-    place.environment[COLD] = "1"  # else the one that forks them is a child, too
     up = place.up()
     children = subprocess.run(["pgrep", "-P", str(up.pid)], capture_output=True, text=True).stdout.split()
     assert len(children) >= 4 and all(os.getpgid(int(pid)) != os.getpgid(up.pid) for pid in children)

@@ -32,7 +32,6 @@ from coverage.exceptions import CoverageException
 
 from tests.mutants.groups import ROOT, calling_files, python_files
 from tests.mutants.lines import carried
-from tests.support.warm_start import COLD
 
 KEPT = ROOT / ".tools" / "mutants"
 DIRECTORY = "MUTANTS_DIRECTORY"  # of what one process measures
@@ -122,7 +121,7 @@ def _measure(names: list[str], number: int) -> None:
     settings.write_text(SETTINGS.format(directory=directory, root=ROOT))
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-q"]
     command += ["-p", "tests.mutants.reaching", "-p", "no:xdist", *names]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, DIRECTORY: str(directory), COLD: "1"})
+    subprocess.run(command, cwd=ROOT, env={**os.environ, DIRECTORY: str(directory)})
     shutil.rmtree(directory)
 
 

@@ -21,7 +21,6 @@ from tests.mutants.groups import ROOT
 from tests.mutants.lent import POSTGRES, VALKEY
 from tests.mutants.mutant import Mutant
 from tests.mutants.planned import PLAN
-from tests.support import warm_start
 from tests.support.servers import running_postgres, running_valkey
 
 PATIENCE = 3.0  # times what a test took without a mutant
@@ -131,7 +130,7 @@ class Copy:
         self._redis = redis.Redis.from_url(valkey.url, socket_timeout=ANSWER_SECONDS)
         self._open.callback(self._redis.close)
         environment = {**os.environ, "PYTHONPATH": str(self._root), VALKEY: valkey.url, POSTGRES: postgres.url}
-        environment |= {PLAN: str(self._root / "plan.json"), RAN: str(self._root / "ran.txt"), warm_start.COLD: "1"}
+        environment |= {PLAN: str(self._root / "plan.json"), RAN: str(self._root / "ran.txt")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         return environment
 

@@ -27,7 +27,6 @@ from shared.embedded import child, valkey
 from tests.flow.told import PATIENCE_SECONDS, ROOT
 from tests.support.door import a_body, signed
 from tests.support.servers import Databases
-from tests.support.warm_start import COLD
 
 WORD = "Kanarienvogel"
 SIGNING = "whsec_S2FuYXJpZW52b2dlbCBLYW5hcmllbnZvZ2VsIDEyMzQ="
@@ -73,7 +72,7 @@ def deployed(directory: Path, secrets: dict[str, str], **settings: str) -> Itera
         **settings,
     }
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    environment |= {"PYTHONPATH": str(ROOT), COLD: "1"}  # cold: process lists show the command lines of the product
+    environment |= {"PYTHONPATH": str(ROOT)}
     environment |= {f"KEYTURN_{name.upper()}": value for name, value in values.items()}
     command = [sys.executable, "-m", "keyturn.cli", "up", "--port", "0"]
     with (directory / "out").open("wb") as out, (directory / "err").open("wb") as err:
