@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[1] / "docs/metrics.md"
 _HEAD = """# Metrics
 
 `./run docs` writes this page from the metrics themselves. `GET /metrics` of a receiver speaks Prometheus' text form; workers,
-housekeepers and listeners serve theirs on `METRICS__PORT`. Alerts: [deploy/prometheus/alerts.yaml](../deploy/prometheus/alerts.yaml),
+housekeepers, listeners and dashboards serve theirs on `METRICS__PORT`. Alerts: [deploy/prometheus/alerts.yaml](../deploy/prometheus/alerts.yaml),
 each with an entry in the [runbook](../deploy/RUNBOOK.md). A dashboard for Grafana:
 [deploy/grafana/keyturn.json](../deploy/grafana/keyturn.json).
 """

@@ -9,9 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from shared.messages import Inbound, Source
-from shared.permission import is_listed
+from shared.permission import AllowList
 from shared.platforms.settings import ChatSettings
-from shared.settings import Settings
 
 
 class Verdict(StrEnum):
@@ -22,11 +21,11 @@ class Verdict(StrEnum):
     UNADDRESSED = "unaddressed"  # said in a group, and not to us; producers/pieces.py may know better
 
 
-def judge(inbound: Inbound, block: ChatSettings, settings: Settings) -> Verdict:
+def judge(inbound: Inbound, block: ChatSettings, listed: AllowList) -> Verdict:
     """Whether a message is for us and from somebody who may talk to us here."""
     if needs_mention(inbound.source, block) and not inbound.mentioned:
         return Verdict.UNADDRESSED
-    return Verdict.ADMITTED if is_listed(settings, block, inbound.source) else Verdict.STRANGER
+    return Verdict.ADMITTED if listed.has(inbound.source) else Verdict.STRANGER
 
 
 def needs_mention(source: Source, block: ChatSettings) -> bool:

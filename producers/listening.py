@@ -251,7 +251,7 @@ async def _listen(config: Settings, platform: str) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
-    async with open_probe(config), open_pipeline(config) as pipe:
+    async with open_probe(config, "listener"), open_pipeline(config) as pipe:
         await require_schema(pipe.store.database)
         producer = RunningProducer(pipe, f"listen {platform}", lambda _: over.set())
         async with open_tracing(pipe, f"listen {platform}"), producer.listening(stop):

@@ -62,7 +62,8 @@ def normalise(fields: dict[str, Any], platform: str, event_id: str, received_at:
 
 
 def _only_known(fields: dict[str, Any], where: str) -> None:
-    if unknown := sorted(set(fields) - _FIELDS[where]):
+    if not fields.keys() <= _FIELDS[where]:
+        unknown = sorted(fields.keys() - _FIELDS[where])
         prefix = f"{where}." if where else ""
         raise Malformed(f"unknown field: {prefix}{unknown[0][:40]!a}")
 

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from producers.heard import Event
-from producers.server import http
+from producers.server.body import header_values, read_body, read_unverified_body
 from producers.settling import Settled, Settler, Understanding
 from shared.errors import Denied, Malformed
 from shared.pipeline import Pipeline
@@ -74,7 +74,7 @@ class Reception(Generic[Head]):
         """Answer a request. Raises what http.py turns into 401, 413, 429 and 503."""
         receiver = self._receiver
         head = receiver.check_head(request)
-        read = http.read_unverified_body if receiver.body_is_signed else http.read_body
+        read = read_unverified_body if receiver.body_is_signed else read_body
         body = await read(request, self._settings)
         receiver.check_body(head, body)
         try:
@@ -92,7 +92,7 @@ class Reception(Generic[Head]):
 
 def only_header(request: Request, name: str) -> str:
     """A header that must be there once: of two, nobody could say which one was meant. Denied otherwise."""
-    values = request.headers.getlist(name)
+    values = header_values(request, name)
     if len(values) != 1:
         raise Denied(name)
     return values[0]

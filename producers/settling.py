@@ -22,11 +22,12 @@ from producers.quotas import OverQuota, Quotas
 from shared import log, metrics
 from shared.background import survived
 from shared.clock import now_ms
+from shared.dead_reasons import ReplyReason
 from shared.door import Acceptance, accept
 from shared.errors import MailboxFull, Malformed, PipelineError, TooMany, Unavailable
 from shared.failpoints import reach
 from shared.messages import Inbound, key_digest
-from shared.permission import is_listed
+from shared.permission import AllowList
 from shared.pipeline import Pipeline
 from shared.platforms import PLATFORMS
 from shared.platforms.settings import ChatSettings
@@ -45,7 +46,7 @@ QUOTA_NOTICE = (
     "That is more than I may take at a time. Messages of the next {seconds} seconds or so will not be answered."
 )
 
-UNDELIVERED = "undelivered"
+UNDELIVERED: ReplyReason = "undelivered"
 
 
 @value
@@ -89,6 +90,7 @@ class Settler:
         self._platform = platform
         self._judged_by = block if isinstance(block, ChatSettings) else None  # None: whoever sends was given a key
         self._pairing = Pairing(pipe, self._judged_by) if self._judged_by is not None else None
+        self._listed = AllowList(pipe.settings, self._judged_by or ChatSettings(), platform.name)
         self._quotas = Quotas(pipe, platform.name)
         self._pieces = Pieces(pipe.servers)
         self._sets_aside_when_full = sets_aside_when_full
@@ -172,14 +174,14 @@ class Settler:
         block, pairing = self._judged_by, self._pairing
         if block is None or pairing is None:
             return await self._take(inbound, event)
-        verdict = judge(inbound, block, self._pipe.settings)
+        verdict = judge(inbound, block, self._listed)
         if verdict is Verdict.STRANGER and not await pairing.admits(inbound):
             await pairing.answer(inbound)
             return self._turn_away(inbound, verdict)
         pieces: Sequence[Inbound] = (inbound,)
         if needs_mention(inbound.source, block):
             addressed = verdict is not Verdict.UNADDRESSED
-            may_talk = partial(self._may_talk, inbound, block, pairing)
+            may_talk = partial(self._may_talk, inbound, pairing)
             pieces = await self._pieces.admit(inbound, addressed=addressed, may_talk=may_talk)
         if not pieces:
             return self._turn_away(inbound, Verdict.UNADDRESSED)
@@ -191,11 +193,11 @@ class Settler:
             await self._pieces.forget(pieces)
         return settled[-1]
 
-    async def _may_talk(self, inbound: Inbound, block: ChatSettings, pairing: Pairing) -> bool:
-        return is_listed(self._pipe.settings, block, inbound.source) or await pairing.admits(inbound)
+    async def _may_talk(self, inbound: Inbound, pairing: Pairing) -> bool:
+        return self._listed.has(inbound.source) or await pairing.admits(inbound)
 
     async def _take(self, inbound: Inbound, event: Event) -> Settled:
-        if (over := await self._over_quota(inbound, event)) is not None:
+        if self._quotas.any and (over := await self._over_quota(inbound, event)) is not None:
             return over
         try:
             return await accept(self._pipe, inbound)
@@ -206,8 +208,6 @@ class Settler:
 
     async def _over_quota(self, inbound: Inbound, event: Event) -> Left | None:
         """None: the message is within its quotas, or was accepted before."""
-        if not self._quotas.any:
-            return None
         key = str(key_for(inbound, self._pipe.settings))
         over = await self._quotas.check(inbound, key, event.sender)
         if over is None:

@@ -38,6 +38,8 @@ def storable(text: str) -> str:
     """The text as every database can keep it: without NUL characters and halves of surrogate pairs."""
     if "\0" in text:
         text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if text.isascii():  # known without a look at it
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

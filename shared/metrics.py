@@ -6,11 +6,13 @@ import contextlib
 import os
 import time
 from pathlib import Path
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from shared import VERSION
+from shared.dead_reasons import MessageReason, ReplyReason
 from shared.mail import INBOUND_VERSION
 from shared.platforms import PLATFORMS
 
@@ -82,6 +84,12 @@ COLLECT_SECONDS = Histogram(
 )
 BUILD = Gauge("keyturn_build_info", "1 for each version that runs", ["version", "wire"], multiprocess_mode="livemax")
 BUILD.labels(VERSION, str(INBOUND_VERSION)).set(1)
+PROCESS = Gauge(
+    "keyturn_process_info",
+    "1 for each kind of process beside receivers that gives metrics",
+    ["kind"],
+    multiprocess_mode="livemax",
+)
 
 WAITED = {cause: WAIT.labels(cause) for cause in ("worker", "key", "delay")}
 SECONDS = {
@@ -106,7 +114,7 @@ for _obstacle in ("cooling", "full", "rate"):
     PROVIDER_WAITS.labels(_obstacle)
 for _lane in ("turns", "deliveries", "control"):
     NEWER_MAIL.labels(_lane)
-for _reason in ("crashed", "error", "mailbox full", "malformed", "refused", "timeout"):
+for _reason in (*get_args(MessageReason), *(f"reply {reason}" for reason in get_args(ReplyReason))):
     DEAD_LETTER.labels(_reason)
 
 

@@ -1,4 +1,4 @@
-"""/metrics and /healthz of a process that serves nothing else. They are answered on its event loop: while that hangs, so do
+"""/metrics and /healthz of a process that is no receiver. They are answered on its event loop: while that hangs, so do
 they, and a supervisor sees it."""
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ AT_ONCE = 16  # connections
 
 
 @asynccontextmanager
-async def open_probe(settings: Settings) -> AsyncIterator[None]:
-    """Serve while the block runs, where the settings name a port. One that is taken is reported, and nothing else depends on it."""
+async def open_probe(settings: Settings, kind: str) -> AsyncIterator[None]:
+    """Serve while the block runs, where the settings name a port. One that is taken is reported, and nothing else depends on it.
+
+    `kind` names this process among the metrics: every process has every counter, so only this tells that workers are asked.
+    """
+    metrics.PROCESS.labels(kind).set(1)
     if not settings.metrics.port:
         yield
         return

@@ -24,6 +24,7 @@ from shared.http_client import HttpClient, HttpStream, open_http_client
 
 REDIRECTS = 3
 _REDIRECTING = (301, 302, 303, 307, 308)
+_DOCUMENTATION = ipaddress.IPv6Network("3fff::/20")  # Python 3.11 does not know it yet
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # its last 32 bits are an IPv4 address, which is reached through it
 _NUMBER = re.compile("0x[0-9a-f]*|[0-9]+")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -117,6 +118,8 @@ def is_public(address: _Address) -> bool:
         if address in _NAT64:
             return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
         if address.sixtofour is not None or address.teredo is not None:
+            return False
+        if address.is_site_local or address in _DOCUMENTATION:
             return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from shared.context.redact import Redaction
 from shared.errors import ConfigurationError
+from shared.root_files import hand_over
 from shared.settings import Settings
 
 FILE = "redaction.key"
@@ -33,6 +34,7 @@ def _kept(path: Path) -> bytes:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         mine = path.with_name(f"{path.name}.{os.getpid()}")
         with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            hand_over(file.fileno(), path.parent)
             file.write(secrets.token_hex(KEY_BYTES))
         try:
             os.link(mine, path)  # all of it or nothing, and never over another's

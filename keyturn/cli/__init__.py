@@ -13,10 +13,10 @@ from shared.own_modules import allow_working_directory
 def main(args: Sequence[str] | None = None) -> None:
     """Run a command. An error that the pipeline expects ends in one line and exit code 1, or 78 for wrong settings."""
     allow_working_directory()
-    from keyturn.cli.app import app
+    from keyturn.cli.app import command
 
     try:
-        app(args=args, prog_name="keyturn")
+        command()(args=args, prog_name="keyturn")
     except PipelineError as error:
         print(f"keyturn: {error}", file=sys.stderr)
         raise SystemExit(78 if isinstance(error, ConfigurationError) else 1) from None

@@ -101,7 +101,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many match
 def replay_all(
     kind: Kind = None, reason: Reason = None, key: OfKey = None, dry_run: DryRun = False, json: show.Json = False
 ) -> None:
-    """Replay every open dead letter that matches, oldest first, up to 1,000 at a time."""
+    """Replay every open dead letter that matches now, oldest first. Ends with 1 where a store stopped it: run it again."""
     from shared.operating.dead_bulk import LetterAction, LetterFilter
 
     _bulk(LetterAction.REPLAY, LetterFilter(kind, reason, key), dry_run, json)
@@ -111,26 +111,36 @@ def replay_all(
 def drop_all(
     kind: Kind = None, reason: Reason = None, key: OfKey = None, dry_run: DryRun = False, json: show.Json = False
 ) -> None:
-    """Drop every open dead letter that matches, up to 1,000 at a time. Their records stay."""
+    """Drop every open dead letter that matches now. Their records stay. Ends with 1 where a store stopped it: run it again."""
     from shared.operating.dead_bulk import LetterAction, LetterFilter
 
     _bulk(LetterAction.DROP, LetterFilter(kind, reason, key), dry_run, json)
 
 
 def _bulk(action: LetterAction, wanted: LetterFilter, dry_run: bool, json: bool) -> None:
-    from shared.operating.dead_bulk import BulkResult, MatchingLetters, deal_with_letters, matching_letters
+    from keyturn.cli.progress import progress
+    from shared.operating.dead_bulk import BulkRun, MatchingLetters, bulk_run, go_on, matching_letters
 
-    async def work(pipe: Pipeline) -> tuple[MatchingLetters, BulkResult]:
+    async def work(pipe: Pipeline) -> tuple[MatchingLetters, BulkRun]:
         found = await matching_letters(pipe.store, wanted)
-        return found, await deal_with_letters(pipe, action, () if dry_run else found.ids, operator())
+        run, by = bulk_run(action, wanted, found), operator()
+        if not dry_run:
+            with progress("dead letters", run.count) as advance:
+                while not run.is_over and not run.stopped:
+                    run = await go_on(pipe, run, by)
+                    advance(run.dealt_with)
+        return found, run
 
-    found, result = ask(work)
+    found, run = ask(work)
     if json:
+        result = {"done": run.done, "failed": run.failed, "left": run.left, "stopped": run.stopped or None}
         show.as_json({"matching": found, "result": None if dry_run else result})
-        return
-    more = "" if found.complete else "; there are more, run it again"
-    typer.echo(f"{len(found.ids)} open dead letters of {found.keys} conversations match{more}")
-    if not dry_run:
-        typer.echo(f"{action}: {result.done} done")
-        for why, count in result.failed:
-            typer.echo(f"{count} not: {show.plain(why)}")
+    else:
+        typer.echo(f"{found.count} open dead letters of {found.conversations} conversations match")
+        if not dry_run:
+            typer.echo(f"{action}: {run.done} done")
+            for why, count in run.failed:
+                typer.echo(f"{count} not: {show.plain(why)}")
+    if run.stopped:
+        typer.echo(f"stopped with {run.left} left: {show.plain(run.stopped)}. Run it again to go on", err=True)
+        raise typer.Exit(1)

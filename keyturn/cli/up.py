@@ -6,10 +6,10 @@ import asyncio
 import http.client
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -17,6 +17,7 @@ from pydantic import SecretStr
 
 from keyturn.cli.dashboard import login_link
 from keyturn.cli.deployment import migrate
+from keyturn.cli.forking import ChildProcess, ForkServer
 from keyturn.cli.preflight import check_before_start, tell_of_doubts
 from keyturn.dashboard.access import Role
 from producers.server.bind import bind
@@ -24,7 +25,6 @@ from shared import keys, log
 from shared.embedded import child, running, valkey
 from shared.errors import ConfigurationError, Unavailable
 from shared.lane.rq_names import WORKERS, worker_key
-from shared.own_modules import command_of
 from shared.redis_clients import RedisClients
 from shared.settings import PREFIX, Settings
 from shared.terminal import has_terminal
@@ -33,6 +33,7 @@ READY_SECONDS = 60.0
 RESTART_SECONDS = 0.5
 DASHBOARD_HOST = "127.0.0.1"
 PRODUCERS = ("receive", "listen ")  # the children that read their settings again on SIGHUP
+METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 SETTINGS_CANNOT_WORK = 78  # exit code of a process that has said which
 
 
@@ -41,8 +42,8 @@ class Child:
     """A child process that is started again when it ends."""
 
     name: str
-    command: list[str]
-    process: subprocess.Popen[bytes] | None = None
+    arguments: tuple[str, ...]
+    process: ChildProcess | None = None
     restart_at: float = 0.0
 
     @property
@@ -62,6 +63,7 @@ class Up:
         self._reload = False
         self._has_terminal = has_terminal()
         self._kept: list[Child] = []
+        self._fork_server: ForkServer
 
     def run(self) -> None:
         """Returns after Ctrl-C or SIGTERM, when everything has drained. What cannot work is said before anything starts."""
@@ -76,6 +78,8 @@ class Up:
                 signal.signal(number, self._stop)
             if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
                 signal.signal(signal.SIGHUP, self._hung_up)
+            samples = _empty_samples(settings)
+            self._fork_server = ForkServer({**os.environ, METRICS_DIRECTORY: samples})  # imports while servers start
             embedded = None
             if settings.redis_url is None:
                 log.get().info("starting Valkey", directory=str(settings.data_dir / "valkey"))
@@ -88,6 +92,7 @@ class Up:
             finally:
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, signal.SIG_IGN)  # we are leaving: the exit code shall be ours
+                self._fork_server.close()
                 if embedded is not None:
                     embedded.stop()
 
@@ -118,14 +123,13 @@ class Up:
                     kept.process.send_signal(signal.SIGHUP)
 
     def _keep_running(self, settings: Settings) -> None:
-        me = command_of("keyturn.cli")
-        first = [Child("receive", [*me, "receive", "--host", self._host, "--port", str(self._port)])]
-        first += [Child("work 1", [*me, "work"]), Child("housekeep", [*me, "housekeep"])]
-        first += [Child(f"listen {name}", [*me, "listen", name]) for name in settings.listening]
+        first = [Child("receive", ("receive", "--host", self._host, "--port", str(self._port)))]
+        first += [Child("work 1", ("work",)), Child("housekeep", ("housekeep",))]
+        first += [Child(f"listen {name}", ("listen", name)) for name in settings.listening]
         if settings.dashboard.enabled:
-            first.append(Child("dashboard", [*me, "dashboard", "--no-link", "--port", str(self._dashboard_port)]))
+            first.append(Child("dashboard", ("dashboard", "--no-link", "--port", str(self._dashboard_port))))
         # The first worker says what is wrong with the agent; the others would only repeat it.
-        others = [Child(f"work {n}", [*me, "work"]) for n in range(2, settings.workers + 1)]
+        others = [Child(f"work {n}", ("work",)) for n in range(2, settings.workers + 1)]
         environment = _environment(settings)
         url = f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self._port}"
         urls = [url, self._dashboard_url] if settings.dashboard.enabled else [url]
@@ -150,7 +154,7 @@ class Up:
             self._start(kept, environment)
 
     def _start(self, kept: Child, environment: dict[str, str]) -> None:
-        kept.process = child.start(kept.command, env=environment, stdout=subprocess.DEVNULL)
+        kept.process = self._fork_server.start(kept.arguments, environment)
 
     def _restart_dead(self, environment: dict[str, str]) -> None:
         for kept in self._kept:
@@ -206,7 +210,7 @@ class Up:
             log.get().info(f"stopping: running turns may end within {seconds}; Ctrl-C again stops now")
         for kept in alive:
             assert kept.process is not None
-            kept.process.terminate()
+            kept.process.send_signal(signal.SIGTERM)
         started = told = time.monotonic()
         while alive and self._signals < 2 and time.monotonic() < started + settings.grace_seconds + 5:
             if time.monotonic() > told + 1:
@@ -218,7 +222,7 @@ class Up:
             log.get().warning(f"killing {', '.join(kept.name for kept in alive)}; unfinished turns run again")
         for kept in alive:
             assert kept.process is not None
-            kept.process.kill()
+            kept.process.send_signal(signal.SIGKILL)
             kept.process.wait()
 
 
@@ -261,10 +265,6 @@ def _dashboard_port(settings: Settings, port: int) -> int:
 def _environment(settings: Settings) -> dict[str, str]:
     """What the children are told: this process's environment, with the servers filled in."""
     assert settings.redis_url is not None
-    samples = settings.data_dir / "metrics"
-    samples.mkdir(exist_ok=True)
-    for old in samples.glob("*.db"):
-        old.unlink()
     return {
         **os.environ,
         f"{PREFIX}REDIS_URL": settings.redis_url.get_secret_value(),
@@ -272,5 +272,18 @@ def _environment(settings: Settings) -> dict[str, str]:
         f"{PREFIX}AGENT": settings.agent,
         f"{PREFIX}METRICS__PORT": "0",  # the receiver gives the numbers of all children
         f"{PREFIX}LOG_DIR": str(settings.log_directory.resolve()),
-        "PROMETHEUS_MULTIPROC_DIR": str(samples.resolve()),
+        METRICS_DIRECTORY: str(_samples(settings)),
     }
+
+
+def _samples(settings: Settings) -> Path:
+    return settings.data_dir.resolve() / "metrics"
+
+
+def _empty_samples(settings: Settings) -> str:
+    """The directory of the numbers that the children share, without those of the `up` before."""
+    samples = _samples(settings)
+    samples.mkdir(exist_ok=True)
+    for old in samples.glob("*.db"):
+        old.unlink()
+    return str(samples)

@@ -1,7 +1,7 @@
 """Who is logged in to the dashboard: login tokens that work once, and the sessions that they are exchanged for.
 
 Both are files under DATA_DIR/dashboard that only their owner can read, named after the SHA-256 of a random secret; the secret
-itself is never stored. Whoever removes a token's file has used the token, so of two attempts one succeeds. Sessions outlive
+itself is never stored. Root gives what it makes to the owner of DATA_DIR, so that a service can use root's links. Whoever removes a token's file has used the token, so of two attempts one succeeds. Sessions outlive
 the process.
 """
 
@@ -20,6 +20,7 @@ import orjson
 
 from shared.clock import now_ms
 from shared.errors import ConfigurationError
+from shared.root_files import hand_over, hand_over_directory
 from shared.value import value
 
 TOKEN_LIFETIME = timedelta(hours=1)
@@ -95,11 +96,13 @@ class LoginFiles:
         try:
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._directory.chmod(0o700)
+            hand_over_directory(self._directory)
             for old in self._outdated():
                 old.unlink(missing_ok=True)
             with os.fdopen(
                 os.open(self._path(kind, secret), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
             ) as file:
+                hand_over(file.fileno(), self._directory)
                 file.write(orjson.dumps({"name": name[:NAME_LIMIT], "role": role, "until": until}))
         except OSError as error:
             raise ConfigurationError(f"{self._directory} cannot keep logins: {error.strerror}") from None

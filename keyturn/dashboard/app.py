@@ -84,6 +84,8 @@ FORMS = (
     FormRoute("/pauses/pause", pauses.pause),
     FormRoute("/pauses/resume", pauses.resume),
     FormRoute("/messages/drop", messages.drop),
+    FormRoute("/deliveries/release", deliveries.release),
+    FormRoute("/deliveries/drop", deliveries.drop),
     FormRoute("/dead/read", dead.read),
     FormRoute("/dead/one", dead.deal_with_one),
     FormRoute("/dead/edit", dead.edit_and_replay),
@@ -190,6 +192,7 @@ async def _static(request: Request) -> Response:
 
 
 async def _alive(_: Request) -> Response:
+    """Says nothing else: it is answered under every Host."""
     return PlainTextResponse("alive\n")
 
 

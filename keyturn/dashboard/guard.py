@@ -2,7 +2,7 @@
 
 | check | a request without it |
 |---|---|
-| Host is on the allow list, so no foreign name can be pointed at this address (DNS rebinding) | 421 |
+| Host is on the allow list, so no foreign name can be pointed at this address (DNS rebinding); a GET of /healthz needs none | 421 |
 | a session cookie | to the login page, or 403 for a change |
 | a change is a POST | 405 |
 | a change comes from our own page: `Sec-Fetch-Site: same-origin`, or Origin = Host where a browser sends none | 403 |
@@ -81,7 +81,7 @@ class Guarded:
                 message["headers"] = [*message["headers"], *more]
             await send(message)
 
-        if _hostname(Request(scope).headers.get("host", "")) not in self._hosts:
+        if not _is_probe(scope) and _hostname(Request(scope).headers.get("host", "")) not in self._hosts:
             text = "this dashboard is not served under that name: see DASHBOARD__HOSTS\n"
             await Response(text, 421, media_type="text/plain")(scope, receive, send_guarded)
             return
@@ -149,6 +149,11 @@ def local_path(text: str) -> str:
     """A path of this dashboard; the overview for anything that would lead elsewhere."""
     leads_away = not text.startswith("/") or text.startswith("//") or "\\" in text
     return "/" if leads_away or any(ord(char) < 32 for char in text) else text
+
+
+def _is_probe(scope: Scope) -> bool:
+    """Whether somebody asks if the process lives. A kubelet asks by the pod's address, which nobody can list beforehand."""
+    return bool(scope["path"] == "/healthz" and scope["method"] in ("GET", "HEAD"))
 
 
 def _hostname(host: str) -> str:

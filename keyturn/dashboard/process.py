@@ -18,6 +18,7 @@ from producers.server.bind import bind
 from shared import log
 from shared.background import end_tasks
 from shared.pipeline import open_pipeline
+from shared.probe import open_probe
 from shared.settings import Settings
 from shared.store.database.schema import require_schema
 
@@ -46,7 +47,7 @@ class _DashboardServer(uvicorn.Server):
 
 async def _serve(config: Settings, listening: socket.socket, ready: Callable[[str], None]) -> None:
     host, port = listening.getsockname()[:2]
-    async with open_pipeline(config) as pipe:
+    async with open_probe(config, "dashboard"), open_pipeline(config) as pipe:
         await require_schema(pipe.store.database)
         app = build_app(pipe, () if host in EVERYWHERE else (host,))
         server = _DashboardServer(server_config(app, config))

@@ -68,7 +68,7 @@ class Watch:
             if not now and monotonic() - self._paused_at < FRESH_SECONDS:
                 return
             with suppress(Unavailable, redis.RedisError, TimeoutError):
-                async with asyncio.timeout(ANSWER_SECONDS):
+                async with asyncio.timeout(2 * ANSWER_SECONDS):  # the database, then every Redis at once
                     self.pauses = await pauses_now(self._pipe)
             self._paused_at = monotonic()
         if now:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from producers.api.keys import ApiKeys
 from producers.heard import parse_json
 from producers.quotas import Quotas
-from producers.server import http
+from producers.server.body import read_body
 from shared.announcing import Announcement, TargetOutcome, announce, check
 from shared.errors import Malformed, TooMany
 from shared.pipeline import Pipeline
@@ -36,7 +36,7 @@ class ApiDeliveries:
         """202 if a target took it, 200 if all had it before, 422 if none could be told; each target says why. Each target
         counts as one message of its sender: beyond a quota, TooMany, and nothing is sent."""
         caller = self._keys.check(request, "send")
-        fields = parse_json(await http.read_body(request, self._pipe.settings))
+        fields = parse_json(await read_body(request, self._pipe.settings))
         if unknown := sorted(fields.keys() - _FIELDS):
             raise Malformed(f"unknown field: {unknown[0][:40]!a}")
         text, key = _text(fields, "text"), fields.get("id")

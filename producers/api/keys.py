@@ -7,6 +7,7 @@ import hmac
 from starlette.requests import Request
 
 from producers.receiving import secret_name
+from producers.server.body import header_values
 from shared.errors import Denied, OutOfScope
 from shared.platforms.api import NAME, ApiSettings, Scope, sender_of
 from shared.session_key import SessionKey
@@ -37,7 +38,7 @@ class ApiKeys:
     def check(self, request: Request, scope: Scope) -> Caller:
         """Who calls, by the one Authorization header; Denied unless it carries one of our keys, OutOfScope where that key is
         for other things. How long it takes tells nothing of a key."""
-        given = request.headers.getlist("authorization")
+        given = header_values(request, "authorization")
         scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         matches = [hmac.compare_digest(token.strip().encode("latin-1"), secret) for secret in self._secrets]
         if scheme.lower() != "bearer" or not any(matches):

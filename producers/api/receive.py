@@ -7,7 +7,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from producers import message_body
 from producers.api import openapi
@@ -21,7 +21,7 @@ from producers.api.messages import ApiReader
 from producers.api.scale import ApiScale
 from producers.heard import Event, parse_json
 from producers.receiving import Receiver, Reception
-from producers.server.http import answering
+from producers.server.http import answering, json_answer
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
 from shared.door import Acceptance
@@ -81,4 +81,4 @@ class ApiReceiver(Receiver[Caller]):
         [acceptance] = settled
         assert isinstance(acceptance, Acceptance)
         body = {"id": acceptance.id, "state": acceptance.state, "session_key": acceptance.session_key}
-        return JSONResponse(body, 202 if acceptance.fresh else 200)
+        return json_answer(body, 202 if acceptance.fresh else 200)

@@ -34,6 +34,7 @@ from shared.background import end_tasks
 from shared.errors import Denied, PipelineError, RateLimited
 from shared.http_client import HttpClient, open_http_client
 from shared.messages import Inbound
+from shared.permission import AllowList
 from shared.pipeline import Pipeline
 from shared.platforms.discord import NAME, DiscordSettings
 from shared.platforms.discord_api import DiscordApi, open_discord_api
@@ -67,6 +68,7 @@ class GatewayConnection(Connection):
         self.credential = self._settings.credential
         self._pipe = pipe
         self._pairing = Pairing(pipe, self._settings)
+        self._listed = AllowList(pipe.settings, self._settings, NAME)
         self._api = api
         self._directory = DiscordDirectory(Lookups(api), self.credential)
         self._positions = Positions(pipe, self._settings)
@@ -180,7 +182,7 @@ class GatewayConnection(Connection):
 
     async def _admits(self, said: Inbound) -> bool:
         """As whoever settles it will decide: by the lists, or because somebody approved the sender."""
-        verdict = judge(said, self._settings, self._pipe.settings)
+        verdict = judge(said, self._settings, self._listed)
         return verdict is Verdict.ADMITTED or (verdict is Verdict.STRANGER and await self._pairing.admits(said))
 
 

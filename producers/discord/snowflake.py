@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from shared.errors import Malformed
 
 _EPOCH_MS = 1_420_070_400_000  # Discord's time begins in 2015
-_SNOWFLAKE = re.compile(r"[0-9]{1,20}", re.ASCII)
+_LONGEST = 20
 
 
 def is_snowflake(value: Any) -> bool:
-    return isinstance(value, str) and _SNOWFLAKE.fullmatch(value) is not None
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isascii() and value.isdigit()
 
 
 def snowflake(fields: dict[str, Any], field: str) -> str:

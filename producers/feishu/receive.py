@@ -17,7 +17,8 @@ from starlette.responses import Response
 from producers.feishu.events import Events
 from producers.feishu.secrecy import is_encrypted, opened, sign
 from producers.heard import Event, parse_json
-from producers.receiving import Receiver, Reception, only_header, require_equal
+from producers.receiving import Receiver, Reception, require_equal
+from producers.server.body import header_values
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
 from shared.errors import Denied, Malformed, Transient, Unavailable
@@ -29,6 +30,7 @@ from shared.value import value
 TIMESTAMP, NONCE, SIGNATURE = "x-lark-request-timestamp", "x-lark-request-nonce", "x-lark-signature"
 CHALLENGE_LIMIT = 1000
 ASK_SECONDS = 2.0  # Feishu waits for three
+_TAKEN = Response(b"{}", media_type="application/json")  # the same for every request
 
 
 def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:
@@ -64,9 +66,13 @@ class FeishuReceiver(Events, Receiver[FeishuSigned | None]):
 
     def check_head(self, request: Request) -> FeishuSigned | None:
         """All three headers, once each; or none of them."""
-        if not self._keys or not any(name in request.headers for name in (TIMESTAMP, NONCE, SIGNATURE)):
+        given = [header_values(request, name) for name in (TIMESTAMP, NONCE, SIGNATURE)]
+        if not self._keys or not any(given):
             return None
-        return FeishuSigned(*(only_header(request, name) for name in (TIMESTAMP, NONCE, SIGNATURE)))
+        if not all(len(values) == 1 for values in given):
+            raise Denied("signature")
+        [timestamp], [nonce], [signature] = given
+        return FeishuSigned(timestamp, nonce, signature)
 
     def check_body(self, head: FeishuSigned | None, body: bytes) -> None:
         if head is not None and self._is_signed(head, body):
@@ -89,7 +95,7 @@ class FeishuReceiver(Events, Receiver[FeishuSigned | None]):
         return (self.event(payload),)
 
     def answer(self, settled: Sequence[Settled]) -> Response:
-        return Response(b"{}", media_type="application/json")
+        return _TAKEN
 
     def _check_token(self, payload: dict[str, Any]) -> None:
         """Denied unless it has our token. Where there is none, it was encrypted with our key."""

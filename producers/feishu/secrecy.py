@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -30,13 +31,18 @@ def decrypt(key: bytes, text: str) -> bytes:
         raise Malformed("encrypt is not base64") from None
     if len(data) < 2 * _BLOCK or len(data) % _BLOCK:
         raise Malformed("encrypt has no whole blocks")
-    cipher = Cipher(algorithms.AES(sha256(key).digest()), modes.CBC(data[:_BLOCK])).decryptor()
+    cipher = Cipher(_aes(key), modes.CBC(data[:_BLOCK])).decryptor()
     padded = cipher.update(data[_BLOCK:]) + cipher.finalize()
     padding = PKCS7(8 * _BLOCK).unpadder()
     try:
         return padding.update(padded) + padding.finalize()
     except ValueError:
         raise Malformed("encrypt is not encrypted with our key") from None
+
+
+@lru_cache(maxsize=16)  # a key, or a few
+def _aes(key: bytes) -> algorithms.AES:
+    return algorithms.AES(sha256(key).digest())
 
 
 def opened(keys: Sequence[bytes], fields: dict[str, Any]) -> dict[str, Any]:

@@ -11,12 +11,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from producers.server import http
+from producers.server.dispatch import ReceiverApp
 from producers.server.openapi import OPERATIONS, describe
 from producers.server.route import platform_routes
-from producers.server.unverified import Antechamber
+from producers.server.unverified import UnverifiedRequests
 from shared import VERSION, metrics
 from shared.errors import PipelineError
 from shared.pipeline import Pipeline
@@ -25,20 +26,20 @@ from shared.reading.gauges import GaugeCollector
 LOOK_SECONDS = 8.0  # how long a store may take before a health route goes on without it
 
 
-def build_app(pipe: Pipeline) -> Starlette:
+def build_app(pipe: Pipeline) -> ReceiverApp:
     """The app with its routes."""
     handlers: dict[Any, Any] = {HTTPException: _no_route}
-    app = Starlette(exception_handlers=handlers, lifespan=_no_lifespan)
+    app = ReceiverApp(exception_handlers=handlers, lifespan=_no_lifespan)
     app.state.stopping = asyncio.Event()  # set when open streams should end
-    app.state.antechamber = Antechamber()
+    app.state.unverified = UnverifiedRequests()
     mount(app, pipe)
     return app
 
 
-def mount(app: Starlette, pipe: Pipeline) -> None:
+def mount(app: ReceiverApp, pipe: Pipeline) -> None:
     """Routes for what the settings configure, instead of those that are there: a receiver without its secret is not there
     at all. Requests that were begun end with the settings that they began with."""
-    app.router.routes = list[BaseRoute](_routes(pipe))
+    app.replace_routes(_routes(pipe))
 
 
 def _routes(pipe: Pipeline) -> list[Route]:
@@ -59,8 +60,7 @@ def _routes(pipe: Pipeline) -> list[Route]:
     routes.append(_route("/openapi.json", openapi))
     routes.append(_route("/", _front_page(routes)))
     routes += (_route(route.path, route.endpoint, route.method) for route in ours if route.operation is None)
-    # Starlette tries one route after another: what platforms post comes far more often than anything else.
-    return sorted(routes, key=lambda route: "POST" not in (route.methods or ()))
+    return routes
 
 
 class Health:

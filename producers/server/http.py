@@ -1,39 +1,24 @@
-"""What every HTTP route shares: bodies of bounded size and time, and errors that say little."""
+"""What every HTTP route shares: answers, and errors that say little."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+import orjson
 import redis
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from producers.server.unverified import Antechamber, Crowded, Guest, Pushing
+from producers.server.body import Broken, TooLarge, TooSlow, header_values, read_away
+from producers.server.unverified import TooManyFromOneAddress, TooManyInAll
 from shared import log, metrics
-from shared.errors import AlreadyDone, Denied, MailboxFull, Malformed, OutOfScope, PipelineError, TooMany, Unavailable
-from shared.settings import Settings
+from shared.errors import AlreadyDone, Denied, MailboxFull, Malformed, OutOfScope, TooMany, Unavailable
 
 RETRY_AFTER_SECONDS = 5
-LINGER_SECONDS = 5.0  # how long, and for how many bytes, a refused sender may go on sending
-LINGER_BYTES = 32 * 1024 * 1024
-KEEP_UP_SECONDS = 5.0  # by then an unverified body is complete, or has brought so much that it is worth the full time
-KEEP_UP_BYTES = 64 * 1024
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-class TooLarge(PipelineError):
-    """More body than the settings allow."""
-
-
-class TooSlow(PipelineError):
-    """The body did not arrive in time."""
-
-
-class Broken(PipelineError):
-    """The sender went away before its body was complete."""
 
 
 _ANSWERS: dict[type[Exception], tuple[int, str]] = {
@@ -43,14 +28,19 @@ _ANSWERS: dict[type[Exception], tuple[int, str]] = {
     TooLarge: (413, "too large"),
     TooSlow: (408, "too slow"),
     Broken: (400, "incomplete"),
-    Pushing: (429, "too many unfinished requests"),
-    Crowded: (503, "temporarily unavailable"),
+    TooManyFromOneAddress: (429, "too many unfinished requests"),
+    TooManyInAll: (503, "temporarily unavailable"),
     MailboxFull: (429, "too many messages are waiting in this chat"),
     TooMany: (429, "over quota"),
     Unavailable: (503, "temporarily unavailable"),
     redis.RedisError: (503, "temporarily unavailable"),
     AlreadyDone: (503, "being accepted just now"),  # by another receiver, in another chat: a repetition finds it there
 }
+
+
+def json_answer(content: Any, status: int = 200) -> Response:
+    """As Starlette's JSONResponse, which takes 8 µs instead of 3."""
+    return Response(orjson.dumps(content), status, media_type="application/json")
 
 
 def answering(endpoint: Endpoint) -> Endpoint:
@@ -63,48 +53,6 @@ def answering(endpoint: Endpoint) -> Endpoint:
             return await refuse(request, error)
 
     return answer
-
-
-async def read_body(request: Request, settings: Settings) -> bytes:
-    """The raw bytes of a request whose sender is known: TooLarge by its header or while reading, TooSlow when it drips."""
-    return await _read(request, settings, settings.body_timeout_seconds, None)
-
-
-async def read_unverified_body(request: Request, settings: Settings) -> bytes:
-    """The same before anybody knows who sent it: Pushing or Crowded when too many such requests are open.
-
-    Bodies up to MAX_BODY_BYTES must be readable, because the signature covers them; so their number is bounded, their bytes
-    together are bounded, and one that has not brought 64 KB within 5 s must be complete by then.
-    """
-    antechamber: Antechamber = request.app.state.antechamber
-    with antechamber.admitted(request) as guest:
-        return await _read(request, settings, min(KEEP_UP_SECONDS, settings.body_timeout_seconds), guest)
-
-
-async def _read(request: Request, settings: Settings, seconds: float, guest: Guest | None) -> bytes:
-    declared = request.headers.get("content-length", "0")
-    if not (declared.isascii() and declared.isdigit() and len(declared) < 20):
-        raise TooLarge
-    if int(declared) > settings.max_body_bytes:
-        raise TooLarge
-    chunks, size = [], 0
-    began = asyncio.get_running_loop().time()
-    try:
-        async with asyncio.timeout(seconds) as deadline:
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > settings.max_body_bytes:
-                    raise TooLarge
-                if guest is not None:
-                    guest.hold(len(chunk))
-                    if size >= KEEP_UP_BYTES:
-                        deadline.reschedule(began + settings.body_timeout_seconds)
-                chunks.append(chunk)
-    except TimeoutError:
-        raise TooSlow from None
-    except ClientDisconnect:
-        raise Broken from None
-    return b"".join(chunks)
 
 
 def refusal(request: Request, status: int, text: str, reason: str, **about: str) -> Response:
@@ -127,26 +75,12 @@ async def refuse(request: Request, error: Exception) -> Response:
         response = refusal(request, status, text or str(error), reason, detail=str(error)[:200])
     if isinstance(error, TooMany):
         response.headers["retry-after"] = str(math.ceil(error.retry_after.total_seconds()))
-    if isinstance(error, TooSlow | Pushing | Crowded) or not await _heard_out(request):
+    if isinstance(error, TooSlow | TooManyFromOneAddress | TooManyInAll) or not await _heard_out(request):
         response.headers["connection"] = "close"
     return response
 
 
 async def _heard_out(request: Request) -> bool:
-    """Read away what is still being sent, within limits: a sender cut off in the middle would not see our answer."""
-    if "expect" in request.headers:
-        return False  # it asks before it sends
-    size = 0
-    antechamber: Antechamber = request.app.state.antechamber
-    try:
-        with antechamber.admitted(request):
-            async with asyncio.timeout(LINGER_SECONDS):
-                async for chunk in request.stream():
-                    size += len(chunk)
-                    if size > LINGER_BYTES:
-                        return False
-    except (TimeoutError, ClientDisconnect, Pushing, Crowded):
-        return False
-    except RuntimeError:  # it was all read before
-        return True
-    return True
+    """Whether the sender has sent all that it wants to: one that is cut off in the middle would not see our answer."""
+    asks_first = bool(header_values(request, "expect"))  # and then it sends nothing
+    return not asks_first and await read_away(request)

@@ -1,4 +1,4 @@
-"""Where requests wait whose sender is not known yet: so many from one address, so many in all, so many bytes in all.
+"""Requests whose sender is not known yet: so many from one address, so many in all, so many bytes in all.
 
 A signature covers the body, so a body has to be read before anybody knows who sent it. What that may cost is fixed here,
 whoever sends; one address cannot use up what the others need.
@@ -7,9 +7,7 @@ whoever sends; one address cannot use up what the others need.
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Self
 
 from starlette.requests import Request
 
@@ -20,56 +18,65 @@ IN_ALL = 512
 BYTES_IN_ALL = 64 * 1024 * 1024
 
 
-class Pushing(PipelineError):
+class TooManyFromOneAddress(PipelineError):
     """As many unverified requests of this address are open as may be."""
 
 
-class Crowded(PipelineError):
+class TooManyInAll(PipelineError):
     """As many unverified requests are open, or as many of their bytes are held, as may be."""
 
 
-class Guest:
-    """One request that is being read."""
+class UnverifiedRequest:
+    """One of them, in a `with` block for as long as it is being read. Nothing of it counts when the block has ended."""
 
-    def __init__(self, antechamber: Antechamber) -> None:
-        self._antechamber = antechamber
+    __slots__ = ("_address", "_requests", "bytes")
+
+    def __init__(self, requests: UnverifiedRequests, address: str) -> None:
+        self._requests = requests
+        self._address = address
         self.bytes = 0
 
+    def __enter__(self) -> Self:
+        requests, address = self._requests, self._address
+        here = requests.by_address.get(address, 0)
+        if here >= PER_ADDRESS:
+            raise TooManyFromOneAddress
+        if requests.count >= IN_ALL:
+            raise TooManyInAll
+        requests.by_address[address] = here + 1
+        requests.count += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        requests, address = self._requests, self._address
+        requests.count -= 1
+        requests.bytes -= self.bytes
+        if requests.by_address[address] > 1:
+            requests.by_address[address] -= 1
+        else:
+            del requests.by_address[address]
+
     def hold(self, size: int) -> None:
-        """So many more bytes of it are kept; Crowded when that is too much with all the others'."""
-        if self._antechamber.bytes + size > BYTES_IN_ALL:
-            raise Crowded
-        self._antechamber.bytes += size
+        """So many more bytes of it are kept; TooManyInAll when that is too much with all the others'."""
+        if self._requests.bytes + size > BYTES_IN_ALL:
+            raise TooManyInAll
+        self._requests.bytes += size
         self.bytes += size
 
 
-class Antechamber:
-    """Of one process. Nothing in it outlives its request."""
+class UnverifiedRequests:
+    """Those of one process."""
 
     def __init__(self) -> None:
-        self._of: Counter[str] = Counter()
-        self.guests = 0
+        self.by_address: dict[str, int] = {}
+        self.count = 0
         self.bytes = 0
 
-    @contextmanager
-    def admitted(self, request: Request) -> Iterator[Guest]:
-        """For as long as a request is read whose sender is unknown."""
-        address = neighbourhood(request.client.host if request.client is not None else "")
-        if self._of[address] >= PER_ADDRESS:
-            raise Pushing
-        if self.guests >= IN_ALL:
-            raise Crowded
-        guest = Guest(self)
-        self._of[address] += 1
-        self.guests += 1
-        try:
-            yield guest
-        finally:
-            self.guests -= 1
-            self.bytes -= guest.bytes
-            self._of[address] -= 1
-            if not self._of[address]:
-                del self._of[address]
+    def admitted(self, request: Request) -> UnverifiedRequest:
+        """For a `with` block around the reading of a request whose sender is unknown. Entering it may raise
+        TooManyFromOneAddress or TooManyInAll."""
+        client = request.scope.get("client")
+        return UnverifiedRequest(self, neighbourhood(client[0]) if client is not None else "")
 
 
 def neighbourhood(host: str) -> str:

@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from producers.heard import Event, parse_json
 from producers.receiving import Receiver, Reception, only_header
+from producers.server.body import header_values
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
 from producers.slack import signature
@@ -31,6 +32,7 @@ FORM = "application/x-www-form-urlencoded"
 FIELD_LIMIT = 100
 CHALLENGE_LIMIT = 1000
 ASK_AGAIN_SECONDS = 3.0  # after Slack did not say who we are
+_TAKEN = Response()  # the same for every request
 
 
 def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:
@@ -65,8 +67,8 @@ class SlackReceiver(Hearing, Receiver[SlackSigned]):
         timestamp = only_header(request, "x-slack-request-timestamp")
         signed = only_header(request, "x-slack-signature")
         signature.check_head(timestamp, signed)
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        return SlackSigned(timestamp, signed, kind == FORM)
+        kinds = [kind.partition(";")[0].strip().lower() for kind in header_values(request, "content-type")]
+        return SlackSigned(timestamp, signed, kinds[:1] == [FORM])
 
     def check_body(self, head: SlackSigned, body: bytes) -> None:
         signature.verify(self._secrets, head.timestamp, head.signature, body)
@@ -84,7 +86,7 @@ class SlackReceiver(Hearing, Receiver[SlackSigned]):
 
     def answer(self, settled: Sequence[Settled]) -> Response:
         """200 with nothing in it: a body would be shown as the answer to a slash command."""
-        return Response()
+        return _TAKEN
 
     async def _know_ourselves(self) -> None:
         """Until we know who we are, Slack keeps what it has to say. Requests that come meanwhile wait for the same answer;

@@ -22,6 +22,8 @@ class SlackSaid:
 
 def readable(raw: str, bot_user: str) -> SlackSaid:
     """The words of a message, and whether they mention the bot."""
+    if "<" not in raw and "&" not in raw:  # nothing but words, as most texts are
+        return SlackSaid(storable(raw.strip()), mentioned=False)
     leading, elsewhere = _mentions_of(bot_user)
     rest = leading.sub("", raw)
     words, more = elsewhere.subn("", rest)

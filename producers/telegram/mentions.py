@@ -9,6 +9,8 @@ from shared.codec import storable
 from shared.errors import Malformed
 from shared.value import value
 
+_ADDRESSING = ("mention", "bot_command", "text_mention")  # the types of entities that say to whom
+
 
 @value
 class AddressedText:
@@ -32,6 +34,8 @@ def addressed(
     text: str, entities: list[dict[str, Any]], bot_id: str, username: str, *, is_direct: bool = False
 ) -> AddressedText:
     """Only entities count: a text that merely looks like a mention, in code or as part of an address, is none."""
+    if not _may_address(entities):
+        return AddressedText(storable(text))
     units = text.encode("utf-16-le", "surrogatepass")
     spans = [_span(entity, units) for entity in entities]
     ours = f"@{username}".casefold()
@@ -58,10 +62,22 @@ def _names(span: _Entity, bot_id: str, ours: str) -> bool:
     return span.kind == "text_mention" and span.user == bot_id
 
 
-def _span(entity: dict[str, Any], units: bytes) -> _Entity:
+def _may_address(entities: list[dict[str, Any]]) -> bool:
+    """Whether one of them can say to whom the text speaks; most are bold words and links. Malformed for one that lies nowhere."""
+    for entity in entities:
+        _place(entity)
+    return any(entity.get("type") in _ADDRESSING for entity in entities)
+
+
+def _place(entity: dict[str, Any]) -> tuple[int, int]:
     start, length = number(entity, "offset"), number(entity, "length")
     if start < 0 or length < 0:
         raise Malformed("an entity lies outside its text")
+    return start, length
+
+
+def _span(entity: dict[str, Any], units: bytes) -> _Entity:
+    start, length = _place(entity)
     word = units[2 * start : 2 * (start + length)].decode("utf-16-le", "replace")
     user = str(object_(entity, "user").get("id")) if entity.get("type") == "text_mention" else None
     return _Entity(str(entity.get("type")), start, start + length, word, user)

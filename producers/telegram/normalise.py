@@ -128,6 +128,8 @@ def _reply(message: dict[str, Any]) -> dict[str, Any] | None:
 
 def _topic(message: dict[str, Any]) -> str | None:
     """The topic's name, where the message happens to carry it."""
+    if "reply_to_message" not in message:
+        return None
     try:
         return (name(message["reply_to_message"]["forum_topic_created"], "name") or "").strip() or None
     except (KeyError, TypeError, AttributeError, Malformed):
@@ -149,5 +151,5 @@ def _earlier(message: dict[str, Any], reply: dict[str, Any] | None, bot: Telegra
 
 
 def _name(fields: dict[str, Any]) -> str | None:
-    parts = (name(fields, part) for part in ("title", "first_name", "last_name"))
-    return " ".join(part for part in parts if part) or name(fields, "username")
+    parts = [name(fields, part) for part in ("title", "first_name", "last_name") if part in fields]
+    return " ".join([part for part in parts if part]) or name(fields, "username")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from producers import message_body
 from producers.heard import Event, parse_json
 from producers.receiving import Receiver, Reception, secret_name
+from producers.server.http import json_answer
 from producers.server.route import PlatformRoute
 from producers.settling import Recorded, Settled
 from producers.webhook.openapi import receive_operation
@@ -62,6 +63,6 @@ class WebhookReceiver(Receiver[WebhookSigned]):
     def answer(self, settled: Sequence[Settled]) -> Response:
         [outcome] = settled
         if isinstance(outcome, Acceptance):
-            return JSONResponse({"status": "accepted" if outcome.fresh else "duplicate", "id": outcome.id})
+            return json_answer({"status": "accepted" if outcome.fresh else "duplicate", "id": outcome.id})
         assert isinstance(outcome, Recorded)
-        return JSONResponse({"status": "recorded", "reason": outcome.reason})
+        return json_answer({"status": "recorded", "reason": outcome.reason})

@@ -17,6 +17,7 @@ from shared.platforms.whatsapp_api import CLOSED, reason_of
 from shared.value import value
 
 _NEW_ID = ("user_changed_number", "user_changed_user_id")
+_NOT_DIGITS = re.compile(r"[^0-9]")
 _SECONDS = re.compile(r"[0-9]{1,12}")
 
 
@@ -146,4 +147,4 @@ def _id(fields: dict[str, Any], field: str) -> str | None:
 
 
 def _digits(number: str | None) -> str:
-    return re.sub(r"[^0-9]", "", number or "")
+    return number if number is not None and number.isascii() and number.isdigit() else _NOT_DIGITS.sub("", number or "")

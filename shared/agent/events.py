@@ -14,7 +14,8 @@
 
 A turn is cut short when its user stops it. One that fails or is late is tried again, and keeps its steps (`Turn.steps`) only.
 Of a turn that asks, only the steps and the questions are kept: rows that are no steps come again, or are lost.
-A turn that asks leaves what it took as mail, and so does one that fails.
+What a turn that asks took ends with it. A turn that fails keeps of what it took what `Turn.steps` has a response to; the rest is
+still mail.
 
 An agent that yields no `Row` has the text of its replies kept as its rows, so for a plain answer one `Done` is enough.
 """

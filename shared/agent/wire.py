@@ -38,7 +38,7 @@ from shared.agent.turn import Said, Speaker, Turn
 from shared.codec import ROW, decode_address, decode_media, decode_source, encode_json, from_fields
 from shared.errors import Malformed
 from shared.field_types import TEXT, FieldTypes, of_type
-from shared.messages import Entry, Inbound, Reply
+from shared.messages import Entry, Inbound, Kind, OwnInbound, Reply, TaskInbound
 
 TURN_VERSION, EVENT_VERSION = 1, 1
 _LOCAL = ("steps", "inbox", "files")  # they act: whoever reads the turn gets its own
@@ -76,7 +76,7 @@ def decode_turn(data: bytes) -> Turn:
         record = orjson.loads(data)
         _check_version(record["v"], TURN_VERSION)
         return _turn(record["turn"])
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Malformed(f"not a turn: {error!s:.80}") from None
 
 
@@ -116,7 +116,7 @@ def decode_event(record: Any) -> Event:
     [kind] = kinds
     try:
         return _DECODERS[kind](record[kind])
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise Malformed(f"the event {kind} lacks something, or has something else: {error!s:.80}") from None
 
 
@@ -151,7 +151,14 @@ def _turn(content: Mapping[str, Any]) -> Turn:
 
 def _inbound(content: Mapping[str, Any]) -> Inbound:
     source, media = decode_source(content["source"]), decode_media(content["media"])
-    return from_fields(Inbound, {**content, "source": source, "media": media})
+    known = {**content, "source": source, "media": media}
+    if "purpose" not in content:
+        return from_fields(Inbound, known)
+    known["purpose"] = Kind(content["purpose"])
+    if "asked_by" not in content:
+        return from_fields(OwnInbound, known)
+    asked_by = content["asked_by"]
+    return from_fields(TaskInbound, {**known, "asked_by": decode_source(asked_by) if asked_by is not None else None})
 
 
 def _entry(content: Any) -> Entry:
@@ -189,7 +196,7 @@ def _replies(content: Any) -> tuple[Reply, ...]:
             _text(reply["text"]),
             decode_media(reply.get("media") or ()),
             decode_address(reply.get("to")),
-            reply.get("edits"),
+            _text(edits) if (edits := reply.get("edits")) is not None else None,
         )
         for reply in content
     )

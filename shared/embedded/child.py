@@ -10,10 +10,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _ports = random.SystemRandom()  # nobody seeds it
 
 
@@ -37,6 +39,17 @@ def die_with(parent: int, by: signal.Signals) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
         if os.getppid() != parent:  # it ended before it could be watched
             os.kill(os.getpid(), by)
+
+
+@contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """In the block, a descendant whose parent ended becomes a child of this process, which then has to wait for it. Linux only."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def stop(process: subprocess.Popen[bytes], by: signal.Signals, wait_seconds: float) -> None:

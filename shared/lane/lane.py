@@ -36,7 +36,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +112,11 @@ class Lane:
     async def start(self, by: RegisteredWorker, queue: str, job_id: str, *, limit: int) -> Started:
         """Start a popped wake and claim its key with at most `limit` pieces of mail. A wake without a lease is the
         caller's to `finish`."""
-        wake = StartedWake(job_id, fresh_id(), queue, datetime.now(UTC), by)
+        wake = StartedWake(job_id, fresh_id(), queue, time.time(), by)
         token = fresh_id()
         names = [wake.job_key, popped_key(queue), wake.running_key, wake.execution_key, wake.executions_key]
         names += [keys.due(self.name), keys.PAUSES, keys.parked(self.name)]
-        args = [job_id, wake.execution, by.name, time_text(wake.started), wake.started.timestamp(), by.heartbeat_ttl_s]
+        args = [job_id, wake.execution, by.name, time_text(wake.started), wake.started, by.heartbeat_ttl_s]
         args += [token, self.lease_ms, limit, keys.mail(self.name, ""), keys.state(self.name, ""), self.name]
         answer = await by.server.call(START, names, args)
         claim = Claim(answer[0])

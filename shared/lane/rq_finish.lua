@@ -14,7 +14,7 @@ local function rq_finish(k, a)
     redis.call('XADD', results, 'MAXLEN', 10, '*', 'type', 1, 'worker_name', worker_name, 'execution_id', execution_id,
       'execution_started_at', started_s, 'execution_ended_at', ended_s)
     redis.call('EXPIRE', results, result_ttl_s)
-    redis.call('ZADD', finished, math.floor(ended_s) + result_ttl_s, job_id)
+    redis.call('ZADD', finished, redis.call('TIME')[1] + result_ttl_s, job_id)  -- a worker's clock may be wrong
   end
   redis.call('DEL', execution)
   redis.call('ZREM', wip, job_id .. ':' .. execution_id)

@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import base64
 import zlib
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 EVERYTHING = "rq:*"  # all names of RQ, as a pattern
@@ -126,18 +127,24 @@ def worker_key(worker: str) -> str:
     return WORKER_PREFIX + worker
 
 
-def time_text(at: datetime) -> str:
-    """A time as RQ writes it into hashes."""
-    return at.isoformat(timespec="microseconds")[:26] + "Z"
+def time_text(at: float) -> str:
+    """A time in seconds since 1970 as RQ writes it into hashes, to the microsecond."""
+    second, micros = divmod(round(at * 1_000_000), 1_000_000)
+    return f"{_second_text(second)}.{micros:06}Z"
 
 
-def failed_result(worker: str, execution_id: str, reason: str, started: datetime, ended: datetime) -> dict[Any, Any]:
+@lru_cache(maxsize=8)  # two or three of these for each message: 1 µs instead of 6
+def _second_text(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def failed_result(worker: str, execution_id: str, reason: str, started: float, ended: float) -> dict[Any, Any]:
     """The entry of a result stream that says why a run failed."""
     return {
         "type": 2,
         "worker_name": worker,
         "exc_string": base64.b64encode(zlib.compress(reason.encode())).decode(),
         "execution_id": execution_id,
-        "execution_started_at": started.timestamp(),
-        "execution_ended_at": ended.timestamp(),
+        "execution_started_at": started,
+        "execution_ended_at": ended,
     }

@@ -14,7 +14,8 @@
 -- include now.lua
 -- include pause_of.lua
 local job, intermediate, wip, execution, executions, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local job_id, execution_id, worker_name, now, now_s = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local job_id, execution_id, worker_name, now, now_s = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local redis_s = tonumber(redis.call('TIME')[1])  -- registries are pruned by this clock; a worker's may be wrong
 local pauses, parked, lane = KEYS[7], KEYS[8], ARGV[12]
 local heartbeat_ttl_s, token, lease_ms, limit = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 redis.call('LREM', intermediate, 1, job_id)
@@ -23,11 +24,11 @@ local data, key = fields[1], fields[2]
 if not data then return {-1} end
 redis.call('HSET', job, 'status', 'started', 'started_at', now, 'last_heartbeat', now, 'worker_name', worker_name)
 redis.call('PERSIST', job)
-redis.call('HSET', execution, 'id', execution_id, 'created_at', ARGV[5], 'last_heartbeat', ARGV[5], 'worker_name', worker_name)
+redis.call('HSET', execution, 'id', execution_id, 'created_at', now_s, 'last_heartbeat', now_s, 'worker_name', worker_name)
 redis.call('EXPIRE', execution, heartbeat_ttl_s)
-redis.call('ZADD', executions, math.floor(now_s) + heartbeat_ttl_s + 60, execution_id)
+redis.call('ZADD', executions, redis_s + heartbeat_ttl_s + 60, execution_id)
 redis.call('EXPIRE', executions, heartbeat_ttl_s + 60)
-redis.call('ZADD', wip, math.floor(now_s) + heartbeat_ttl_s, job_id .. ':' .. execution_id)
+redis.call('ZADD', wip, redis_s + heartbeat_ttl_s, job_id .. ':' .. execution_id)
 if not key then return {0, data, ''} end
 local mail, state = ARGV[10] .. key, ARGV[11] .. key
 local held = redis.call('HMGET', state, 'token', 'until', 'of', 'attempts', 'failed', 'stop', 'outage', 'paused')

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 import zlib
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ class StartedWake:
     id: str
     execution: str
     queue: str
-    started: datetime
+    started: float  # seconds since 1970
     by: RegisteredWorker
 
     @property
@@ -93,8 +93,8 @@ class StartedWake:
 
     def finish_args(self, result_ttl_s: int) -> list[Any]:
         """ARGV of rq_finish.lua, ending now."""
-        ended = datetime.now(UTC)
-        times = [self.started.timestamp(), ended.timestamp(), time_text(ended)]
+        ended = time.time()
+        times = [self.started, ended, time_text(ended)]
         return [self.id, self.execution, self.by.name, *times, result_ttl_s]
 
 
@@ -127,7 +127,7 @@ class WakeTemplate:
         """A wake for the key. Its id is new each time: RQ drops or doubles jobs whose ids come again."""
         queue, job_id = keys.queue_name(self.lane, partition), fresh_id()
         names = [rq_names.QUEUES, rq_names.queue_key(queue), rq_names.job_key(job_id)]
-        now = time_text(datetime.now(UTC))
+        now = time_text(time.time())
         args = [job_id, self._constant, now, _call(self._func_name, key), queue, key]
         return FreshWake(job_id, partition, queue, names, args)
 

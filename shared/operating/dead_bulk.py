@@ -1,25 +1,24 @@
-"""Dead letters in bulk: everything that matches, counted before it is done, and done one letter at a time.
+"""Dead letters in bulk: everything that matches, counted before it is done, and done some letters at a time, oldest first.
 
-Each letter is replayed or dropped as it would be by itself, so a run that was cut short is finished by the next one.
+Each letter is replayed or dropped as it would be by itself, so a run that was cut short is finished by going on, or by another.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 
-from shared.errors import CannotDo
+from shared.errors import CannotDo, Unavailable
 from shared.operating.audit import Action, Operator, audited
 from shared.operating.dead_letters import drop_letter, replay_letter
 from shared.pipeline import Pipeline
-from shared.reading.dead_letters import DeadLetter, LetterState, dead_letter_page
 from shared.store import Store
 from shared.value import value
 
-LOOKED_AT = 10_000  # open letters that a filter is held against
-AT_ONCE = 1_000  # letters that one run deals with
-PAGE = 500
+AT_ONCE = 50  # letters of one step
+REASONS = 10  # that are told apart
 
 
 class LetterAction(StrEnum):
@@ -37,69 +36,88 @@ class LetterFilter:
     reason: str | None = None
     session_key: str | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        return self.kind is None and self.reason is None and self.session_key is None
-
-    def holds(self, letter: DeadLetter) -> bool:
-        return (
-            self.kind in (None, letter.kind)
-            and self.reason in (None, letter.reason)
-            and self.session_key in (None, letter.session_key)
-        )
+    def check(self) -> None:
+        """CannotDo for a filter that names nothing."""
+        if self.kind is None and self.reason is None and self.session_key is None:
+            raise CannotDo("name a kind, a reason or a key: everything at once is never meant")
 
 
 @value
 class MatchingLetters:
-    """The open letters that match, oldest first. Not complete: there are more than were looked at, or than one run takes."""
+    """The open letters that match now. Later ones have higher numbers than `newest`."""
 
-    ids: tuple[int, ...]
-    keys: int  # conversations that they belong to
-    complete: bool
+    count: int
+    conversations: int
+    newest: int
 
 
 @value
-class BulkResult:
-    """What became of the letters: how many were done, and how many were not, by reason."""
+class BulkRun:
+    """What a run is to do, and how far it has come. Whoever has it can go on, also after a crash: no letter is done twice."""
 
-    done: int
-    failed: tuple[tuple[str, int], ...]
+    action: LetterAction
+    wanted: LetterFilter
+    newest: int  # no letter behind this one is meant
+    count: int  # letters that matched when it began
+    after: int = 0  # the last letter that was dealt with
+    done: int = 0
+    failed: tuple[tuple[str, int], ...] = ()  # letters that could not be dealt with, by reason
+    is_over: bool = False
+    stopped: str = ""  # why it ended early: a store does not answer
+
+    @property
+    def dealt_with(self) -> int:
+        return self.done + sum(count for _, count in self.failed)
+
+    @property
+    def left(self) -> int:
+        """At most so many; those that somebody else closes meanwhile are counted."""
+        return 0 if self.is_over else max(0, self.count - self.dealt_with)
 
 
 async def matching_letters(store: Store, wanted: LetterFilter) -> MatchingLetters:
     """What a bulk run would do, before it is done; CannotDo for a filter that names nothing."""
-    if wanted.is_empty:
-        raise CannotDo("name a kind, a reason or a key: everything at once is never meant")
-    found: list[DeadLetter] = []
-    looked_at, before = 0, 2**62
-    while page := await dead_letter_page(store, LetterState.OPEN, PAGE, before):
-        found += [letter for letter in page if wanted.holds(letter)]
-        looked_at, before = looked_at + len(page), page[-1].id
-        if looked_at >= LOOKED_AT:
-            break
-    ids = sorted(letter.id for letter in found)
-    complete = looked_at < LOOKED_AT and len(ids) <= AT_ONCE
-    meant = set(ids[:AT_ONCE])
-    return MatchingLetters(
-        tuple(ids[:AT_ONCE]), len({letter.session_key for letter in found if letter.id in meant}), complete
-    )
+    wanted.check()
+    row = await store.dead.matching(kind=wanted.kind, reason=wanted.reason, session_key=wanted.session_key)
+    return MatchingLetters(row["letters"], row["conversations"], row["newest"] or 0)
 
 
-async def deal_with_letters(
-    pipe: Pipeline, action: LetterAction, ids: tuple[int, ...], operator: Operator
-) -> BulkResult:
-    """Replay or drop letters, oldest first. Letters that somebody closed meanwhile are counted as failed, and left alone. Each
-    letter has a row of its own in the audit log, as it would have by itself."""
-    done, failed = 0, Counter[str]()
-    for id in ids[:AT_ONCE]:
-        work = partial(_deal_with, pipe, action, id)
-        try:
-            await audited(pipe.store, operator, Action(f"{action.value} dead letter", str(id)), work)
-        except CannotDo as error:
-            failed[str(error).replace(f" {id}", "")] += 1
-        else:
-            done += 1
-    return BulkResult(done, tuple(failed.most_common(10)))
+def bulk_run(action: LetterAction, wanted: LetterFilter, found: MatchingLetters) -> BulkRun:
+    """A run that has not begun."""
+    return BulkRun(action, wanted, found.newest, found.count, is_over=not found.count)
+
+
+async def go_on(pipe: Pipeline, run: BulkRun, operator: Operator) -> BulkRun:
+    """Deal with the next letters, oldest first. Letters that somebody closed meanwhile are left alone. Each letter has a row of
+    its own in the audit log, as it would have by itself. Where a store does not answer, the run says so and how far it came."""
+    run.wanted.check()
+    about, failed = run.wanted, Counter(dict(run.failed))
+    run = replace(run, stopped="")
+    try:
+        ids = await pipe.store.dead.next_matching(
+            kind=about.kind,
+            reason=about.reason,
+            session_key=about.session_key,
+            after=run.after,
+            newest=run.newest,
+            limit=AT_ONCE + 1,
+        )
+        for id in ids[:AT_ONCE]:
+            action = Action(f"{run.action.value} dead letter", str(id))
+            try:
+                await audited(pipe.store, operator, action, partial(_deal_with, pipe, run.action, id))
+            except CannotDo as error:
+                failed[_reason(str(error).replace(f" {id}", ""), failed)] += 1
+                run = replace(run, after=id, failed=tuple(failed.most_common()))
+            else:
+                run = replace(run, after=id, done=run.done + 1)
+    except Unavailable as error:
+        return replace(run, stopped=str(error))
+    return replace(run, is_over=len(ids) <= AT_ONCE)
+
+
+def _reason(text: str, known: Counter[str]) -> str:
+    return text if text in known or len(known) < REASONS else "other reasons"
 
 
 async def _deal_with(pipe: Pipeline, action: LetterAction, id: int) -> None:

@@ -1,7 +1,8 @@
 """Forget a person: all that they said, what was answered and noted, what they have scheduled and spent, their files.
 
 What stays of them is an id per message that nobody can read, so that a redelivered message is still known. In conversations
-that several share their words are replaced; what others, or the agent, said there of them stays.
+that several share their words are replaced; what others, or the agent, said there of them stays. The audit log keeps what operators
+did, and no longer says to whose conversation.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from time import monotonic
 
 from shared.errors import NotFound, Unavailable
 from shared.operating.messages import NotPending, drop_message
+from shared.pauses import enforce_pauses
 from shared.person import Person
 from shared.pipeline import Pipeline
 from shared.store.people import PersonRecords
@@ -32,6 +34,7 @@ class ForgottenPerson:
     messages: int
     notes: int
     schedules: int
+    pauses: int
     files: int
     left: tuple[Remains, ...]
 
@@ -50,12 +53,12 @@ async def forget_person(pipe: Pipeline, person: Person) -> ForgottenPerson:
     if not any(forgotten) and not left:
         raise NotFound(f"nothing is kept of {person.platform}:{person.id}")
     counts = zip(*(one or _NONE for one in forgotten), strict=True)
-    sessions, shared_rows, messages, notes, schedules, files = (sum(numbers) for numbers in counts)
-    return ForgottenPerson(sessions, shared_rows, messages, notes, schedules, files, tuple(left))
+    sessions, shared_rows, messages, notes, schedules, pauses, files = (sum(numbers) for numbers in counts)
+    return ForgottenPerson(sessions, shared_rows, messages, notes, schedules, pauses, files, tuple(left))
 
 
-_NOTHING = PersonRecords(*((),) * 16)
-_NONE = (0,) * 6
+_NOTHING = PersonRecords(*((),) * 18)
+_NONE = (0,) * 7
 
 
 async def _forget_id(pipe: Pipeline, person: Person) -> tuple[int, ...] | None:
@@ -70,15 +73,19 @@ async def _forget_id(pipe: Pipeline, person: Person) -> tuple[int, ...] | None:
         # before their sessions: by those the rest is found again after a crash
         await store.people.forget(person, found)
         whole = await _without_words(pipe, found)
+        if found.pauses:  # when nothing waits behind them any more
+            await enforce_pauses(pipe)
         found = await store.people.records(person)
         files |= set(found.blobs)
-        left = (found.sessions, found.shared_rows, found.waiting, found.ended, found.letters, found.tasks, found.asks)
+        open_work = (found.waiting, found.ended, found.letters, found.tasks, found.asks)
+        left = (found.sessions, found.shared_rows, *open_work, found.pauses, found.audit)
         if whole and not any(left):  # a message that has just been dropped has ended only now
             break
     else:
         raise Unavailable("the person's conversations go on all the time: stop them, then try again")
     await asyncio.to_thread(_remove_outputs, pipe, first)
-    counted = (first.sessions, first.shared_rows, (*first.ended, *first.waiting), first.notes, first.schedules)
+    messages = (*first.ended, *first.waiting)
+    counted = (first.sessions, first.shared_rows, messages, first.notes, first.schedules, first.pauses)
     return *map(len, counted), await _remove_files(pipe, sorted(files), timedelta(seconds=monotonic() - began))
 
 

@@ -58,6 +58,7 @@ async def resume(pipe: Pipeline, scope: str) -> ResumedScope:
 
 async def _brought_to_redis(pipe: Pipeline) -> tuple[int, str]:
     try:
-        return await enforce_pauses(pipe), ""
+        done = await enforce_pauses(pipe)
     except Unavailable as error:
         return 0, f"{error}; {LATER}"
+    return done.woken, f"{done.away}; {LATER}" if done.away is not None else ""

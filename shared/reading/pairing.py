@@ -41,14 +41,14 @@ class People:
     approved: tuple[PairedPerson, ...]
 
 
-async def paired_people(store: Store, limit: int) -> People:
-    """The people that pairing knows. Names are strangers' text: show them as text only."""
+async def paired_people(store: Store, limit: int, platform: str = "") -> People:
+    """The people that pairing knows, on a platform or on all. Names are strangers' text: show them as text only."""
     requests = [
         PairingRequest(row["platform"], row["user_id"], row["user_name"], moment(row["asked_at"]))
-        for row in await store.pairings.requests(limit)
+        for row in await store.pairings.requests(limit, platform)
     ]
     approved = [
         PairedPerson(row["platform"], row["user_id"], row["user_name"], moment(row["approved_at"]), row["approved_by"])
-        for row in await store.pairings.approved(limit)
+        for row in await store.pairings.approved(limit, platform)
     ]
     return People(tuple(requests), tuple(approved))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from datetime import datetime
 
@@ -10,6 +11,7 @@ from shared.lane.pausing import count_parked
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.pause_scope import ScopeKind, stored_scope
 from shared.pipeline import Pipeline
+from shared.reading.overview import in_time
 from shared.store.database import Row
 from shared.value import value
 
@@ -43,11 +45,14 @@ class Pause:
 
 
 async def pauses_now(pipe: Pipeline) -> tuple[Pause, ...]:
-    """All pauses, the longest first; Unavailable where a store does not answer."""
+    """All pauses, the longest first; Unavailable where the database does not answer. What waits on a Redis server that does
+    not is not counted."""
     stored = await pipe.store.pauses.now()
+    scopes = [row["scope"] for row in stored.rows]
+    looks = [in_time(count_parked(pipe.lanes, server, scopes)) for server in pipe.servers.all]
     parked = Counter[tuple[str, str]]()
-    for server in pipe.servers.all:
-        parked.update(await count_parked(pipe.lanes, server, [row["scope"] for row in stored.rows]))
+    for counts in await asyncio.gather(*looks):
+        parked.update(counts or {})
     return tuple(_described(row, parked) for row in stored.rows)
 
 

@@ -7,12 +7,22 @@ First their own conversations, as shared/reading/export.py writes them; then one
     {"type": "schedule", "id", "name", "rule", "text", "created_at"}
     {"type": "usage", "day", "agent", "model", "requests", "total"}
     {"type": "pairing", "user_id", "user_name", "approved_at"}
+    {"type": "pause", "scope", "since"}                                     an operator holds a conversation of theirs back
     {"type": "file", "sha256"}                                              a file of theirs
+    {"type": "inbound", "id", "state", "received_at", "payload"}            a message in the journal: `pending` ones wait
+    {"type": "reply", "id", "destination", "state", "created_at", "payload"}    `pending` and `sending`: not sent yet
+    {"type": "dead_letter", "id", "kind", "reason", "detail", "state", "created_at", "payload"}
+    {"type": "task", "id", "name", "text", "state", "created_at"}           background work that they asked for
+    {"type": "question", "id", "text", "choices", "state", "answer", "created_at"}
+
+Messages and replies of the last days are in their transcript too. A payload is as it was stored: an object, or a text where it is no
+JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
 
 import orjson
 
@@ -22,8 +32,7 @@ from shared.person import Person
 from shared.reading.export import export_session, json_line
 from shared.reading.sessions import session_from
 from shared.store import Store
-from shared.store.database import Row
-from shared.store.people import PersonRecords
+from shared.store.people import PersonRecords, PersonWords
 
 _KINDS = (
     ("shared_message", "shared_rows", ("session_id", "n", "text", "created_at")),
@@ -31,19 +40,29 @@ _KINDS = (
     ("schedule", "schedules", ("id", "name", "rule", "text", "created_at")),
     ("usage", "usage", ("day", "agent", "model", "requests", "total")),
     ("pairing", "pairing", ("user_id", "user_name", "approved_at")),
+    ("pause", "pauses", ("scope", "since")),
 )
+_WORDS = (
+    ("inbound", "inbounds", ("id", "state", "received_at", "payload")),
+    ("reply", "parts", ("id", "destination", "state", "created_at", "payload")),
+    ("dead_letter", "letters", ("id", "kind", "reason", "detail", "state", "created_at", "payload")),
+    ("task", "tasks", ("id", "name", "text", "state", "created_at")),
+    ("question", "asks", ("id", "text", "choices", "state", "answer", "created_at")),
+)
+_JSON = ("payload", "choices", "answer")
 
 
 async def export_person(store: Store, person: Person) -> AsyncIterator[bytes]:
     """One line after another, without line breaks; NotFound where nothing is kept of them."""
     lines = 0
     for id in (person.id, *await store.people.other_ids(person)):
-        found = await store.people.records(Person(person.platform, id))
+        one = Person(person.platform, id)
+        found = await store.people.records(one)
         for row in found.sessions:
             async for item in export_session(store, session_from(row)):
                 lines += 1
                 yield json_line(item)
-        for line in _others(found):
+        for line in (*_others(found), *_lines(_WORDS, await store.people.words(one, found))):
             lines += 1
             yield line
     if not lines:
@@ -51,12 +70,23 @@ async def export_person(store: Store, person: Person) -> AsyncIterator[bytes]:
 
 
 def _others(found: PersonRecords) -> Iterator[bytes]:
-    for kind, attribute, names in _KINDS:
-        for row in getattr(found, attribute):
-            yield orjson.dumps({"type": kind, **{name: _shown(name, row) for name in names}})
+    yield from _lines(_KINDS, found)
     for digest in found.blobs:
         yield orjson.dumps({"type": "file", "sha256": digest})
 
 
-def _shown(name: str, row: Row) -> object:
-    return iso(moment(row[name])) if name.endswith("_at") else row[name]
+def _lines(kinds: Sequence[tuple[str, str, Sequence[str]]], found: PersonRecords | PersonWords) -> Iterator[bytes]:
+    for kind, attribute, names in kinds:
+        for row in getattr(found, attribute):
+            yield orjson.dumps({"type": kind, **{name: _shown(name, row[name]) for name in names}})
+
+
+def _shown(name: str, stored: Any) -> object:
+    if name.endswith("_at") or name == "since":
+        return iso(moment(stored))
+    if name in _JSON:
+        try:
+            return orjson.loads(stored)
+        except orjson.JSONDecodeError:
+            pass
+    return stored

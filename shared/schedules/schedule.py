@@ -5,13 +5,18 @@ from __future__ import annotations
 from enum import StrEnum
 
 from shared.codec import message_id
-from shared.messages import Kind, OwnInbound, Source
+from shared.messages import Inbound, Kind, OwnInbound, Source
 from shared.schedules.rule import Rule
 from shared.session_key import SessionKey
 from shared.targets import Target
 from shared.value import value
 
 OUTLET = "schedule"  # stands for a platform in keys and addresses: answers of scheduled turns go there, and from there to targets
+
+
+def is_unattended(inbound: Inbound) -> bool:
+    """Whether a schedule asks, or it follows from what one asked: nobody reads along who could answer a question."""
+    return inbound.kind is Kind.FIRE or inbound.asker.platform == OUTLET
 
 
 class Missed(StrEnum):

@@ -13,7 +13,7 @@ from shared.setting_values import Names
 from shared.settings.provider_limits import ProviderLimits
 from shared.settings.section import Block, Section
 
-OWN_TOOLS = ("schedule", "send", "background", "goal")
+OWN_TOOLS = ("schedule", "send", "background", "goal", "search", "memory", "web")
 _AGENT_NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")  # as session keys have it
 _SERVER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,20}")  # the names of its tools begin with it
 
@@ -102,8 +102,9 @@ class LlmSettings(Block):
     """Give the model a tool to ask the user something in the middle of its work. The answer may come at any time."""
     own_tools: Names = ()
     """Tools of Keyturn's own that the model may call: `schedule` (make, list and remove schedules), `send` (to other chats, for
-    admins), `background` (start and list background tasks) and `goal` (go on towards the goal that /goal set). They act with the rights
-    of who speaks."""
+    admins), `background` (start and list background tasks), `goal` (go on towards the goal that /goal set), `search` (find what was said
+    in the user's conversations), `memory` (list and add notes about them) and `web` (read a public page). They act with the rights of
+    who speaks."""
     mcp: dict[str, McpServer] = Field(default_factory=dict)
     """MCP servers by name, whose tools the model may call: `LLM__MCP__SHOP__LINE=python3 shop_server.py`. Needs keyturn[mcp]."""
     tool_seconds: float = Field(default=60, gt=0)

@@ -13,8 +13,8 @@ class RetentionSettings(Block):
     """How many days each kind of record is kept; 0: for ever. A housekeeper removes what is older, a little at a time."""
 
     journal_days: int = Field(default=30, ge=0, le=LONGEST_DAYS)
-    """The words of messages that have ended, in the journal. The row stays without them, so that a message which a platform
-    sends again is still recognised. Where TURN_DAYS is the same, the row no longer says in which conversation it was."""
+    """The words of messages that have ended, in the journal. How and when each ended is kept for ever, so that a message which a
+    platform sends again is still recognised. Where TURN_DAYS is the same, nothing says any more in which conversation it was."""
     outbox_days: int = Field(default=30, ge=0, le=LONGEST_DAYS)
     """Parts of replies that were sent, or given up on. The transcript keeps what was said."""
     turn_days: int = Field(default=30, ge=0, le=LONGEST_DAYS)
@@ -24,7 +24,8 @@ class RetentionSettings(Block):
     open_dead_days: int = Field(default=0, ge=0, le=LONGEST_DAYS)
     """Dead letters that nobody has decided on. They can no longer be replayed after that."""
     session_days: int = Field(default=0, ge=0, le=LONGEST_DAYS)
-    """Conversations that ended (by /new, or by RESET__…) with their transcripts. Notes that were made of them stay."""
+    """Conversations that ended (by /new, or by RESET__…) with their transcripts. Notes that were made of them stay. One with a reply
+    that is still to be sent, or whose dead letter is open, stays for as long."""
     superseded_days: int = Field(default=0, ge=0, le=LONGEST_DAYS)
     """Rows of transcripts that left their conversation: undone, or replaced by a summary."""
     search_days: int = Field(default=0, ge=0, le=LONGEST_DAYS)
@@ -34,7 +35,8 @@ class RetentionSettings(Block):
     audit_days: int = Field(default=400, ge=0, le=LONGEST_DAYS)
     """What operators did."""
     blob_days: int = Field(default=0, ge=0, le=LONGEST_DAYS)
-    """Files of conversations. The transcript still names them; MEDIA__ORPHAN_HOURS later their bytes are removed."""
+    """Files of conversations, unless a reply waits there or has an open dead letter. The transcript still names them;
+    MEDIA__ORPHAN_HOURS later their bytes are removed."""
 
     @model_validator(mode="after")
     def _turns_outlive_their_words(self) -> RetentionSettings:

@@ -8,11 +8,11 @@ from shared.settings.section import Block, Section
 
 
 class MetricsBlock(Block):
-    """Where Prometheus reads the processes that serve nothing else: workers, housekeepers and listeners."""
+    """Where Prometheus reads the processes beside receivers: workers, housekeepers, listeners and dashboards."""
 
     port: int = Field(default=0, ge=0, le=65_535)
-    """The port on which `work`, `housekeep` and `listen` serve /metrics and /healthz. 0: none. Receivers serve them on their
-    own port. Processes of one machine need different ports; one whose port is taken says so and goes on without."""
+    """The port on which `work`, `housekeep`, `listen` and `dashboard` serve /metrics and /healthz. 0: none. Receivers serve them on
+    their own port. Processes of one machine need different ports; one whose port is taken says so and goes on without."""
     host: str = "127.0.0.1"
     """The address of that port. Anybody who reaches it can read the metrics."""
 
@@ -45,7 +45,7 @@ class WatchingSettings(Section):
     TITLE = "Watching"
 
     metrics: MetricsBlock = MetricsBlock()
-    """Where Prometheus reads the processes that serve nothing else."""
+    """Where Prometheus reads the processes beside receivers."""
     synthetic: SyntheticBlock = SyntheticBlock()
     """Messages of our own that run the whole way."""
     trace: TraceBlock = TraceBlock()

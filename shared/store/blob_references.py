@@ -8,7 +8,7 @@ from typing import Protocol
 
 from shared.blobs.address import blob_at
 from shared.codec import encode_text
-from shared.context.marks import media_of
+from shared.context.marks import MEDIA, media_of
 from shared.messages import Entry, Reply
 from shared.store.change import Also, Stamp
 from shared.store.database import Database
@@ -44,7 +44,7 @@ class BlobReferences:
 
 def references(entries: Iterable[Entry], replies: Iterable[Reply], stamp: Stamp) -> list[Step]:
     """What a commit with these rows and replies writes, once for each blob."""
-    files = [media for entry in entries if entry.data for media in media_of(entry)]
+    files = [media for entry in entries if MEDIA in entry.data for media in media_of(entry)]
     files += [media for reply in replies for media in reply.media]
     digests = {blob.digest: None for media in files if (blob := blob_at(media.url)) is not None}
     return [

@@ -10,9 +10,12 @@ RETURNING id
 (SELECT id FROM inbox WHERE id = :id AND turn_id = :turn_id) AS ended
 
 -- name: end_unjournaled_control
--- Record a message that only Redis knew, already ended. Fails as AlreadyDone if it is known.
+-- Record a message that only Redis knew, already ended. Fails as AlreadyDone if the journal has it; writes nothing if
+-- retention has moved it.
 INSERT INTO inbox (id, event_id, platform, session_key, seq, payload, state, reason, attempts, turn_id, received_at, finished_at)
-VALUES (:id, :event_id, :platform, :session_key, :seq, :payload, :state, :reason, :attempts, :turn_id, :received_at, :now)
+SELECT :id, :event_id, :platform, :session_key, CAST(:seq AS BIGINT), :payload, :state, :reason, CAST(:attempts AS INTEGER), :turn_id,
+       CAST(:received_at AS BIGINT), CAST(:now AS BIGINT)
+WHERE NOT EXISTS (SELECT 1 FROM known_messages WHERE digest = message_digest(:id))
 RETURNING id
 -- gives: ended
 (SELECT id FROM inbox WHERE id = :id AND turn_id = :turn_id) AS ended

@@ -16,6 +16,7 @@ import orjson
 
 from shared.clock import now_ms
 from shared.codec import storable
+from shared.dead_reasons import MessageReason
 from shared.mail import encode_mail
 from shared.messages import Inbound, Mail, Reply
 from shared.store.database import Database, Row
@@ -24,7 +25,7 @@ from shared.store.parts import PartRow, parts_of
 from shared.value import value
 
 PAYLOAD_LIMIT = 4096  # characters kept of something that could not be understood
-FULL = "mailbox full"
+FULL: MessageReason = "mailbox full"
 TELL_AGAIN = timedelta(hours=1)  # after the last message of a chat that was refused: then it is told again
 
 
@@ -57,12 +58,30 @@ class RefusalRow(PartRow):
     since: int
 
 
+class Matched(TypedDict):
+    """Which letters are meant; None: it does not matter."""
+
+    kind: str | None
+    reason: str | None
+    session_key: str | None
+
+
+class NextMatched(Matched):
+    """A page of them."""
+
+    after: int
+    newest: int
+    limit: int
+
+
 class DeadSql(Protocol):
     """The statements of dead.sql, with the values that each needs."""
 
     def set_aside(self, **letter: Unpack[Letter]) -> Step: ...
     def refuse_notice(self, **notice: Unpack[RefusalRow]) -> Step: ...
     def dead_list(self, *, state: str, limit: int) -> Step: ...
+    def dead_matching(self, **wanted: Unpack[Matched]) -> Step: ...
+    def dead_next(self, **wanted: Unpack[NextMatched]) -> Step: ...
     def dead_by_id(self, *, id: int) -> Step: ...
     def dead_close(self, *, id: int, state: str) -> Step: ...
     def dead_move(self, *, id: int, before: str, after: str) -> Step: ...
@@ -122,6 +141,16 @@ class DeadLetters:
         """Dead letters in this state, newest first."""
         [rows] = await self._database.read(sql.dead_list(state=state, limit=limit))
         return rows
+
+    async def matching(self, **wanted: Unpack[Matched]) -> Row:
+        """How many open letters match (`letters`), of how many `conversations`, and the number of the `newest`, if there is one."""
+        [[row]] = await self._database.read(sql.dead_matching(**wanted))
+        return row
+
+    async def next_matching(self, **wanted: Unpack[NextMatched]) -> list[int]:
+        """The numbers of the next open letters that match, oldest first."""
+        [rows] = await self._database.read(sql.dead_next(**wanted))
+        return [row["id"] for row in rows]
 
     async def find(self, id: int) -> Row | None:
         """One dead letter. None: there is none with this id."""

@@ -22,6 +22,21 @@ RETURNING id
 SELECT id, kind, ref, session_key, reason, detail, attempts, state, created_at FROM dead
 WHERE state = :state ORDER BY id DESC LIMIT :limit
 
+-- name: dead_matching
+-- How many open dead letters match, of how many conversations, and the number of the newest. A value that is absent matches all.
+SELECT COUNT(*) AS letters, COUNT(DISTINCT session_key) AS conversations, MAX(id) AS newest FROM dead
+WHERE state = 'open' AND (CAST(:kind AS TEXT) IS NULL OR kind = :kind)
+  AND (CAST(:reason AS TEXT) IS NULL OR reason = :reason)
+  AND (CAST(:session_key AS TEXT) IS NULL OR session_key = :session_key)
+
+-- name: dead_next
+-- The next of these letters behind a given one, up to another, oldest first.
+SELECT id FROM dead
+WHERE state = 'open' AND id > :after AND id <= :newest AND (CAST(:kind AS TEXT) IS NULL OR kind = :kind)
+  AND (CAST(:reason AS TEXT) IS NULL OR reason = :reason)
+  AND (CAST(:session_key AS TEXT) IS NULL OR session_key = :session_key)
+ORDER BY id LIMIT :limit
+
 -- name: dead_by_id
 -- One dead letter, whole.
 SELECT id, kind, ref, session_key, reason, detail, payload, attempts, state, created_at FROM dead WHERE id = :id

@@ -70,20 +70,34 @@ DELETE FROM asks WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM se
 DELETE FROM blob_references WHERE session_id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
 
 -- name: delete_tasks
--- Delete what was asked for in it to be done in the background. The conversation of each task is a session of its own.
-DELETE FROM tasks WHERE root_key = :session_key AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+-- Delete the background work that a key asked for while it talked in the session, and what that led to: it has the time of the
+-- same message in `asked_at`. The conversation of each task is a session of its own.
+DELETE FROM tasks
+WHERE root_key = :session_key AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
+  AND asked_at IN (
+    SELECT asked_at FROM tasks WHERE root_key = :session_key AND depth = 1 AND created_at BETWEEN :since AND :until)
 
 -- name: delete_keys
--- The keys that talked in a session and when; `stays`: the key would go on there.
-SELECT session_key, MIN(claimed_at) AS since, MAX(committed_at) AS until,
-       EXISTS (SELECT 1 FROM routes WHERE routes.session_key = turns.session_key AND routes.session_id = :session_id) AS stays
-FROM turns WHERE session_id = :session_id GROUP BY session_key
+-- The keys that talked in a session, or would, and when; `stays`: the key would go on there. Turns may be gone: what the session
+-- says of itself stays.
+SELECT session_key, MIN(since) AS since, MAX(until) AS until,
+       EXISTS (SELECT 1 FROM routes WHERE routes.session_key = talked.session_key AND routes.session_id = :session_id) AS stays
+FROM (SELECT session_key, claimed_at AS since, committed_at AS until FROM turns WHERE session_id = :session_id
+      UNION ALL SELECT session_key, created_at, updated_at FROM sessions WHERE id = :session_id
+      UNION ALL SELECT routes.session_key, sessions.created_at, updated_at FROM routes JOIN sessions ON sessions.id = session_id
+                WHERE session_id = :session_id) AS talked
+GROUP BY session_key
 
 -- name: delete_key_dead
--- Delete dead letters of a key, from the time that it talked in the session, whose messages were never journaled.
+-- Delete dead letters of a key, from the time that it talked in the session, whose messages no turn has, or whose replies are
+-- gone.
 DELETE FROM dead
-WHERE session_key = :session_key AND created_at BETWEEN :since AND :until AND kind IN ('inbound', 'mail')
-  AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.id = dead.ref)
+WHERE session_key = :session_key AND created_at BETWEEN :since AND :until
+  AND (kind IN ('inbound', 'mail') AND NOT EXISTS (
+          SELECT 1 FROM inbox WHERE inbox.id = dead.ref
+            AND (state = 'pending' OR EXISTS (SELECT 1 FROM turns WHERE turns.id = inbox.turn_id)))
+    OR kind = 'reply' AND NOT EXISTS (
+          SELECT 1 FROM outbox WHERE outbox.id = CASE WHEN dead.kind = 'reply' THEN CAST(dead.ref AS BIGINT) END))
   AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = :session_id)
 
 -- name: delete_key_inbox

@@ -1,11 +1,12 @@
--- The journal. Tables: inbox (one row per accepted inbound), routes (per session key: its session, the last number given,
--- the last number that has ended).
+-- The journal. Tables: inbox (one row per accepted inbound), known_messages (what retention leaves of it), routes (per session
+-- key: its session, the last number given, the last number that has ended).
 
 -- name: accept_route
 -- Give the key its next number, unless this message was accepted before or too many messages of the key wait.
 INSERT INTO routes (session_key, session_id, last_seq, done_seq, created_at)
 SELECT :session_key, :session_id, 1, 0, :now
 WHERE NOT EXISTS (SELECT 1 FROM inbox WHERE id = :id)
+  AND NOT EXISTS (SELECT 1 FROM known_messages WHERE digest = message_digest(:id))
 ON CONFLICT (session_key) DO UPDATE SET last_seq = routes.last_seq + 1
 WHERE routes.last_seq - routes.done_seq < :mailbox_limit
 RETURNING last_seq
@@ -21,9 +22,13 @@ FROM {{numbered}}
 RETURNING seq AS id
 
 -- name: inbox_by_id
--- One inbound and how far it has come.
+-- One inbound and how far it has come. What retention has moved out of the journal has neither number nor turn.
 SELECT id, event_id, platform, session_key, seq, payload, state, attempts, reason, turn_id, received_at, finished_at
 FROM inbox WHERE id = :id
+UNION ALL
+SELECT :id, '', platform, COALESCE(session_key, ''), NULL, '', COALESCE(state, 'answered'), attempts, reason, NULL, received_at,
+       finished_at
+FROM known_messages WHERE digest = message_digest(:id)
 
 -- name: accepted_before
 -- The inbound that this message was accepted as. PostgreSQL shows a row whose first commit still waits for a synchronous replica, if
@@ -32,7 +37,10 @@ SELECT session_key, seq, payload, state
 -- [postgres]
      , CASE WHEN current_setting('synchronous_standby_names') <> '' THEN pg_logical_emit_message(true, 'keyturn', '') END AS waited
 -- [both]
-FROM inbox WHERE id = :id
+FROM (SELECT session_key, seq, payload, state FROM inbox WHERE id = :id
+      UNION ALL
+      SELECT COALESCE(session_key, ''), 0, '', COALESCE(state, 'answered')
+      FROM known_messages WHERE digest = message_digest(:id)) AS known
 
 -- name: inbox_by_event
 -- The inbounds of one event id, newest first. Reads the whole journal: for a person, not for the pipeline.

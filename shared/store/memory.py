@@ -67,6 +67,7 @@ class MemorySql(Protocol):
     """The statements of memory.sql, with the values that each needs."""
 
     def notes_of(self, *, owner: str, limit: int) -> Step: ...
+    def note_add(self, *, owner: str, text: str, session_key: str, now: int) -> Step: ...
     def commit_forget(self, *, owner: str, note_id: int, session_id: str, turn_id: str) -> Step: ...
     def commit_forget_all(self, *, owner: str, session_id: str, turn_id: str) -> Step: ...
     def flush_candidates(self, *, after: int, after_id: str, before: int, limit: int) -> Step: ...
@@ -98,6 +99,13 @@ class Memory:
         return [Note(**row) for row in reversed(rows)]
 
     # -- which sessions to look at
+
+    async def add(self, owner: str, session_key: str, text: str) -> bool:
+        """Keep a note that was made in the key's present session. False: it is there already. Safe to repeat."""
+        [added] = await self._database.write(
+            sql.note_add(owner=owner, text=storable(text), session_key=session_key, now=now_ms())
+        )
+        return bool(added)
 
     async def quiet(self, after: tuple[int, str], before_ms: int, limit: int) -> list[Quiet]:
         """Sessions last active from `after` (time and id) on and before a time, that have rows nobody looked at."""

@@ -5,6 +5,15 @@
 -- The newest notes of an owner.
 SELECT id, text, created_at FROM notes WHERE owner = :owner ORDER BY id DESC LIMIT :limit
 
+-- name: note_add
+-- Keep a note for the session that a key talks to now, unless its owner has the same note.
+INSERT INTO notes (owner, text, session_id, created_at)
+SELECT :owner, :text, routes.session_id, :now
+FROM routes
+WHERE routes.session_key = :session_key
+  AND NOT EXISTS (SELECT 1 FROM notes WHERE notes.owner = :owner AND notes.text = :text)
+RETURNING id
+
 -- name: commit_forget
 -- Delete one note of an owner, if this turn won its session.
 DELETE FROM notes

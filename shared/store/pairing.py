@@ -117,8 +117,8 @@ class PairingSql(Protocol):
     def pairing_told(self, *, turn_id: str) -> Step: ...
     def pairing_revoke(self, *, platform: str, user_id: str) -> Step: ...
     def paired_one(self, *, platform: str, user_id: str, user_alt: str | None) -> Step: ...
-    def paired_list(self, *, limit: int) -> Step: ...
-    def pairing_list(self, *, limit: int, lifetime_ms: int) -> Step: ...
+    def paired_list(self, *, platform: str, limit: int) -> Step: ...
+    def pairing_list(self, *, platform: str, limit: int, lifetime_ms: int) -> Step: ...
 
 
 sql = declared(PairingSql)
@@ -195,14 +195,14 @@ class Pairings:
         )
         return bool(rows)
 
-    async def approved(self, limit: int) -> list[Row]:
-        """The people who were let in, newest first."""
-        [rows] = await self._database.read(sql.paired_list(limit=limit))
+    async def approved(self, limit: int, platform: str = "") -> list[Row]:
+        """The people who were let in on a platform, or on all, newest first."""
+        [rows] = await self._database.read(sql.paired_list(platform=platform, limit=limit))
         return rows
 
-    async def requests(self, limit: int) -> list[Row]:
+    async def requests(self, limit: int, platform: str = "") -> list[Row]:
         """The people who have a valid code, oldest first, without their codes."""
-        [rows] = await self._database.read(sql.pairing_list(limit=limit, lifetime_ms=_ms(LIFETIME)))
+        [rows] = await self._database.read(sql.pairing_list(platform=platform, limit=limit, lifetime_ms=_ms(LIFETIME)))
         return rows
 
 

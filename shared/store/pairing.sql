@@ -114,12 +114,14 @@ SELECT user_id FROM paired
 WHERE platform = :platform AND (user_id IN (:user_id, :user_alt) OR user_alt IN (:user_id, :user_alt)) LIMIT 1
 
 -- name: paired_list
--- The people who were let in, newest first.
+-- The people who were let in, newest first; all of them if no platform is named.
 SELECT platform, user_id, user_alt, user_name, approved_by, approved_at FROM paired
+WHERE :platform IN ('', platform)
 ORDER BY approved_at DESC, platform, user_id LIMIT :limit
 
 -- name: pairing_list
--- The requests with a valid code on all platforms, oldest first, without anything that could be taken for a code.
+-- The requests with a valid code, of a platform or of all, oldest first, without anything that could be taken for a code.
 SELECT platform, user_id, user_alt, user_name, asked_at FROM pairing_requests
-WHERE digest <> '' AND asked_at BETWEEN {{now_ms}} - :lifetime_ms AND {{now_ms}} + :lifetime_ms
+WHERE :platform IN ('', platform)
+  AND digest <> '' AND asked_at BETWEEN {{now_ms}} - :lifetime_ms AND {{now_ms}} + :lifetime_ms
 ORDER BY asked_at, platform, user_id LIMIT :limit

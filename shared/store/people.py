@@ -18,13 +18,15 @@ from shared.ids import fresh_id
 from shared.lane_key import ControlKey, Destination, conversation_of
 from shared.person import Person
 from shared.session_key import SessionKey
-from shared.store import retention
+from shared.store import pauses, retention
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
 from shared.tasks.task import task_key
 from shared.value import value
 
 _BLOB = re.compile(r"blob:([0-9a-f]{64})/")
+_KEY = re.compile(r"(?:agent|control|to):[^\s,;'\"]*[^\s,;:.'\")]")  # within a sentence
+FORGOTTEN = "forgotten"  # what an operator's action names in place of a person's conversation
 REMOVED = "(removed)"  # what is shown in place of a person's words in a conversation of several
 
 
@@ -47,8 +49,15 @@ class PeopleSql(Protocol):
     def pairing_of(self, *, platform: str, id: str) -> Step: ...
     def blobs_of_sessions(self, *, sessions: str) -> Step: ...
     def letters_like(self, *, pattern: str, keys: str) -> Step: ...
+    def audit_with_keys(self) -> Step: ...
+    def kept_inbounds(self, *, rows: str) -> Step: ...
+    def kept_parts(self, *, keys: str) -> Step: ...
+    def kept_letters(self, *, rows: str) -> Step: ...
+    def kept_tasks(self, *, rows: str) -> Step: ...
+    def kept_asks(self, *, keys: str, pattern: str) -> Step: ...
     def forget_session_turns(self, *, sessions: str, keys: str) -> Step: ...
     def forget_inbox(self, *, rows: str) -> Step: ...
+    def forget_known_messages(self, *, keys: str) -> Step: ...
     def forget_key_outbox(self, *, keys: str) -> Step: ...
     def forget_turn_outbox(self, *, rows: str, messages: str) -> Step: ...
     def forget_routes(self, *, keys: str) -> Step: ...
@@ -60,6 +69,7 @@ class PeopleSql(Protocol):
     def closed_like(self, *, pattern: str) -> Step: ...
     def forget_closed_chats(self, *, chats: str) -> Step: ...
     def forget_letters(self, *, rows: str) -> Step: ...
+    def forget_audit(self, *, rows: str) -> Step: ...
     def forget_notes(self, *, keys: str) -> Step: ...
     def forget_schedules(self, *, rows: str) -> Step: ...
     def forget_fires(self, *, rows: str) -> Step: ...
@@ -95,6 +105,19 @@ class PersonRecords:
     tasks: tuple[str, ...]  # background work that they asked for
     asks: tuple[str, ...]  # questions to them in conversations of several
     chats: tuple[str, ...]  # destinations of their private chats, which may be closed
+    pauses: tuple[Row, ...]  # that hold their conversations or private chats
+    audit: tuple[Row, ...]  # actions of operators that name one of those, as they read without the name
+
+
+@value
+class PersonWords:
+    """What they said, what was answered and asked outside of transcripts, as far as it is kept. Rows as the tables have them."""
+
+    inbounds: tuple[Row, ...]
+    parts: tuple[Row, ...]
+    letters: tuple[Row, ...]
+    tasks: tuple[Row, ...]
+    asks: tuple[Row, ...]
 
 
 class PeopleStore:
@@ -119,7 +142,8 @@ class PeopleStore:
     async def records(self, person: Person) -> PersonRecords:
         """Everything that can be told to be theirs."""
         [owned] = await self._database.read(sql.owned_by(pattern=person.key_pattern))
-        named = [*await self._named(person), *await self._private_chats(person)]
+        private, others = await self._private_chats(person)
+        named = [*await self._named(person), *private]
         sessions = [row for row in owned if person.owns(row["owner"])]
         listed = _listed("id", (row["id"] for row in sessions))
         talked, blobs = await self._database.read(
@@ -130,7 +154,7 @@ class PeopleStore:
         tasks = [row for row in asked if row["root_key"] in keys or person.is_source(row["asked_by"])]
         keys = _with_control_keys([*keys, *(str(task_key(row["parent_key"], row["id"])) for row in tasks)])
         of_keys = _listed("key", keys)
-        said, asks, inbox, letters, notes, schedules, usage, pairing, closed = await self._database.read(
+        said, asks, inbox, letters, notes, schedules, usage, pairing, closed, paused, audit = await self._database.read(
             sql.rows_by_sender(pattern=person.pattern),
             sql.asks_like(pattern=person.pattern),
             sql.inbox_like(pattern=person.pattern, keys=of_keys),
@@ -140,7 +164,10 @@ class PeopleStore:
             sql.usage_like(pattern=person.key_pattern),
             sql.pairing_of(platform=person.platform, id=person.id),
             sql.closed_like(pattern=person.key_pattern),
+            pauses.sql.pause_list(),
+            sql.audit_with_keys(),
         )
+        named_by = _NamesOf(person, frozenset((*keys, *_chats(keys))), others)
         own = {row["id"] for row in sessions}
         theirs = [row for row in inbox if row["session_key"] in keys or person.sent(row["payload"])]
         note_owners = [row["owner"] for row in notes if person.has_key(row["owner"]) or row["owner"] in keys]
@@ -163,14 +190,31 @@ class PeopleStore:
             blobs=tuple(files),
             tasks=tuple(row["id"] for row in tasks),
             asks=tuple(row["id"] for row in asks if person.is_source(row["source"])),
-            chats=(*_chats(keys), *(row["destination"] for row in closed if _is_chat_with(person, row))),
+            chats=(*_chats(keys), *(row["destination"] for row in closed if _is_chat_with(person, row["destination"]))),
+            pauses=tuple(row for row in paused if named_by.is_theirs(row["scope"])),
+            audit=tuple(row for action in audit if (row := named_by.without(action)) is not None),
         )
 
+    async def words(self, person: Person, found: PersonRecords) -> PersonWords:
+        """What the journal, the outbox, dead letters, background tasks and questions hold of theirs."""
+        keys = _listed("key", found.keys)
+        inbounds, parts, letters, tasks, asks = await self._database.read(
+            sql.kept_inbounds(rows=_listed("id", (*found.waiting, *found.ended))),
+            sql.kept_parts(keys=keys),
+            sql.kept_letters(rows=_listed("id", found.letters)),
+            sql.kept_tasks(rows=_listed("id", found.tasks)),
+            sql.kept_asks(keys=keys, pattern=person.pattern),
+        )
+        theirs = [row for row in asks if row["session_key"] in found.keys or person.is_source(row["source"])]
+        return PersonWords(tuple(inbounds), tuple(parts), tuple(letters), tuple(tasks), tuple(theirs))
+
     async def forget(self, person: Person, found: PersonRecords) -> None:
-        """Remove all records but their sessions and what they said in conversations of several."""
+        """Remove all records but their sessions and what they said in conversations of several. Pauses end in the database only:
+        enforce_pauses has to follow."""
         sessions, keys = _listed("id", (row["id"] for row in found.sessions)), _listed("key", found.keys)
         schedules = _listed("id", (row["id"] for row in found.schedules))
         owners = _listed("key", {row["owner"] for row in found.usage})
+        resumed = [pauses.sql.pause_remove(scope=row["scope"]) for row in found.pauses]
         await self._database.write(
             sql.forget_session_turns(sessions=sessions, keys=keys),
             sql.forget_letters(rows=_listed("id", found.letters)),
@@ -183,6 +227,7 @@ class PeopleStore:
             sql.forget_joined(keys=keys),
             sql.forget_closed_chats(chats=_listed("key", found.chats)),
             sql.forget_inbox(rows=_listed("id", found.ended)),
+            sql.forget_known_messages(keys=keys),  # after the journal, from which a housekeeper may just move some
             sql.forget_routes(keys=keys),
             sql.forget_notes(keys=_listed("key", found.note_owners)),
             sql.forget_fires(rows=schedules),
@@ -191,6 +236,8 @@ class PeopleStore:
             sql.forget_codes(platform=person.platform, id=person.id),
             sql.forget_requests(platform=person.platform, id=person.id),
             sql.forget_pairing(platform=person.platform, id=person.id),
+            sql.forget_audit(rows=encode_text(found.audit)),
+            *((*resumed, pauses.sql.pause_changed()) if resumed else ()),
         )
 
     async def blank(self, rows: Sequence[Row]) -> bool:
@@ -213,16 +260,42 @@ class PeopleStore:
         [rows] = await self._database.read(sql.keys_like(pattern=person.key_pattern))
         return [row["session_key"] for row in rows if person.has_key(row["session_key"])]
 
-    async def _private_chats(self, person: Person) -> list[str]:
+    async def _private_chats(self, person: Person) -> tuple[list[str], frozenset[str]]:
         """Private chats that have the person's id, where no session and no message says that they are somebody else's: of a
-        conversation that was deleted, only its key is left."""
+        conversation that was deleted, only its key is left. Then the others, which are somebody else's."""
         [rows] = await self._database.read(sql.keys_of_chat(pattern=person.key_pattern))
         theirs = {row["session_key"]: None for row in rows if person.has_private_chat(row["session_key"])}
+        known = frozenset(theirs)
         for row in rows:
             owned_by_other = row["owner"] is not None and not person.owns(row["owner"])
             if owned_by_other or (row["payload"] is not None and not person.sent(row["payload"])):
                 theirs.pop(row["session_key"], None)
-        return [*theirs]
+        return [*theirs], known - theirs.keys()
+
+
+@value
+class _NamesOf:
+    """Tells which keys and chats name a person: those that are known as theirs, and those that have their id."""
+
+    person: Person
+    known: frozenset[str]
+    others: frozenset[str]  # keys with the id that are somebody else's
+
+    def is_theirs(self, text: str) -> bool:
+        """Whether a key or a destination is theirs."""
+        if text in self.known or self.person.has_key(text) or _is_chat_with(self.person, text):
+            return True
+        return self.person.has_private_chat(text) and text not in self.others
+
+    def without(self, action: Row) -> Row | None:
+        """An action of an operator as it reads without them, and its outcome until now; None: it does not name them."""
+        target, outcome = (_KEY.sub(self._replaced, action[name]) for name in ("target", "outcome"))
+        if (target, outcome) == (action["target"], action["outcome"]):
+            return None
+        return {"id": action["id"], "target": target, "outcome": outcome, "was": action["outcome"]}
+
+    def _replaced(self, found: re.Match[str]) -> str:
+        return FORGOTTEN if self.is_theirs(found[0]) else found[0]
 
 
 def _is_by(person: Person, row: Row) -> bool:
@@ -238,10 +311,10 @@ def _files(row: Row) -> list[str]:
     return [*dict.fromkeys(_BLOB.findall(row["data"]))]
 
 
-def _is_chat_with(person: Person, row: Row) -> bool:
-    """Whether a closed chat is one with the person: some platforms call it by the person's own id."""
+def _is_chat_with(person: Person, destination: str) -> bool:
+    """Whether a chat is one with the person: some platforms call it by the person's own id."""
     try:
-        to = Destination.parse(row["destination"])
+        to = Destination.parse(destination)
     except Malformed:
         return False
     return (to.platform, to.chat) == (person.platform, person.id)

@@ -83,6 +83,35 @@ SELECT DISTINCT digest FROM blob_references WHERE session_id IN (SELECT value ->
 SELECT id, session_key, payload FROM dead
 WHERE payload LIKE :pattern ESCAPE '!' OR session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
 
+-- name: audit_with_keys
+-- Actions of operators that may name a key or a chat: as what they were done to, or in how they failed.
+SELECT id, target, outcome FROM audit WHERE target LIKE '%:%:%' OR outcome LIKE 'failed:%'
+
+-- name: kept_inbounds
+-- Some messages with their words, as far as those are kept.
+SELECT id, state, received_at, payload FROM inbox
+WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows)) AND payload <> '' ORDER BY received_at, id
+
+-- name: kept_parts
+-- The parts of replies to some keys.
+SELECT id, destination, state, created_at, payload FROM outbox
+WHERE session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys)) ORDER BY id
+
+-- name: kept_letters
+-- Some dead letters with what they hold.
+SELECT id, kind, reason, detail, state, created_at, payload FROM dead
+WHERE id IN (SELECT CAST(value ->> 'id' AS BIGINT) FROM {{each}}(:rows)) ORDER BY id
+
+-- name: kept_tasks
+-- Some background tasks.
+SELECT id, name, text, state, created_at FROM tasks
+WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows)) ORDER BY created_at, id
+
+-- name: kept_asks
+-- Questions that were asked in some keys, or may have been asked the person in conversations of several.
+SELECT id, session_key, source, text, choices, state, answer, created_at FROM asks
+WHERE session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys)) OR source LIKE :pattern ESCAPE '!' ORDER BY created_at, id
+
 -- name: forget_session_turns
 -- Delete the records of the turns of some sessions, and of some keys.
 DELETE FROM turns
@@ -93,6 +122,10 @@ WHERE session_id IN (SELECT value ->> 'id' FROM {{each}}(:sessions))
 -- Empty some messages that have ended. What stays is an id that nobody can read, so that a redelivery is still known.
 UPDATE inbox SET payload = '', event_id = '', session_key = 'forgotten', reason = NULL
 WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows)) AND state <> 'pending'
+
+-- name: forget_known_messages
+-- Take the keys of some conversations off messages that have left the journal. What stays is a digest that nobody can read.
+UPDATE known_messages SET session_key = NULL, reason = NULL WHERE session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
 
 -- name: forget_key_outbox
 -- Delete the replies to some keys.
@@ -143,6 +176,11 @@ DELETE FROM closed_chats WHERE destination IN (SELECT value ->> 'key' FROM {{eac
 -- name: forget_letters
 -- Delete some dead letters.
 DELETE FROM dead WHERE id IN (SELECT CAST(value ->> 'id' AS BIGINT) FROM {{each}}(:rows))
+
+-- name: forget_audit
+-- Replace what some actions of operators say, unless one has ended since it was read.
+UPDATE audit SET target = value ->> 'target', outcome = value ->> 'outcome'
+FROM {{each}}(:rows) WHERE audit.id = CAST(value ->> 'id' AS BIGINT) AND audit.outcome = value ->> 'was'
 
 -- name: forget_notes
 -- Delete the notes of some owners.

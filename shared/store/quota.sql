@@ -1,10 +1,11 @@
--- Messages over a quota. Tables: inbox (they are recorded as rejected, without a place in their key's line), outbox (what
--- their chat is told).
+-- Messages over a quota. Tables: inbox (they are recorded as rejected, without a place in their key's line), known_messages
+-- (read), outbox (what their chat is told).
 
 -- name: quota_reject
 -- Record a message that was not let in. Returns nothing if it was accepted or recorded before.
 INSERT INTO inbox (id, event_id, platform, session_key, seq, payload, state, reason, received_at, finished_at)
-VALUES (:id, :event_id, :platform, :session_key, 0, :payload, 'rejected', :reason, :now, {{now_ms}})
+SELECT :id, :event_id, :platform, :session_key, 0, :payload, 'rejected', :reason, CAST(:now AS BIGINT), {{now_ms}}
+WHERE NOT EXISTS (SELECT 1 FROM known_messages WHERE digest = message_digest(:id))
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 

@@ -1,4 +1,4 @@
--- Ending one message that waits behind others, without a turn. Tables: inbox, outbox.
+-- Ending one message that waits behind others, without a turn. Tables: inbox, outbox; known_messages is read.
 
 -- name: drop_waiting
 -- End a journaled message that waits, if another of its key comes before it: so no turn can be running it.
@@ -9,9 +9,12 @@ WHERE id = :id AND session_key = :session_key AND state = 'pending' AND EXISTS (
 RETURNING id
 
 -- name: drop_unjournaled
--- Record a message that only Redis knew, already rejected. Fails as AlreadyDone if a turn ended it before.
+-- Record a message that only Redis knew, already rejected. Fails as AlreadyDone if a turn ended it before; writes nothing if
+-- that was so long ago that retention has moved it.
 INSERT INTO inbox (id, event_id, platform, session_key, seq, payload, state, reason, attempts, turn_id, received_at, finished_at)
-VALUES (:id, :event_id, :platform, :session_key, :seq, :payload, :state, :reason, :attempts, :turn_id, :received_at, :now)
+SELECT :id, :event_id, :platform, :session_key, CAST(:seq AS BIGINT), :payload, :state, :reason, CAST(:attempts AS INTEGER), :turn_id,
+       CAST(:received_at AS BIGINT), CAST(:now AS BIGINT)
+WHERE NOT EXISTS (SELECT 1 FROM known_messages WHERE digest = message_digest(:id))
 RETURNING id
 
 -- name: drop_notice

@@ -18,7 +18,12 @@ from shared.store.search import row_grams
 # Of the search index, in one step. Nothing says where its old rows are, so all of it is looked through, a part in each look.
 PAGES, PAGE_ROWS = 20, 500
 CLOSED = ("replayed", "dropped")
+HOUR_MS = 3_600_000
+# After `keyturn migrate`, processes of the version before may still run for so long. They do not look into known_messages, so
+# nothing is moved there meanwhile. A database whose migrations were all applied within an hour never had such processes.
+OLDER_PROCESSES_MS = 7 * 24 * HOUR_MS
 _TURN_IDS = ("drop_", "turn_")  # how ids of turns begin; the time follows, in 12 hexadecimal digits
+_FIRST = (0, "")  # before all messages, by the time that they ended and their id
 
 
 class RetentionSql(Protocol):
@@ -26,6 +31,10 @@ class RetentionSql(Protocol):
 
     def expired_inbox(self, *, before: int, turns_before: int, limit: int) -> Step: ...
     def empty_inbox(self, *, rows: str) -> Step: ...
+    def emptied_page(self, *, after: int, after_id: str, turns_before: int, limit: int) -> Step: ...
+    def may_move(self, *, known_for_ms: int, at_once_ms: int) -> Step: ...
+    def know_messages(self, *, rows: str) -> Step: ...
+    def leave_inbox(self, *, rows: str) -> Step: ...
     def outbox_page(self, *, after: int, limit: int) -> Step: ...
     def prune_outbox(self, *, after: int, last: int, before: int) -> Step: ...
     def expired_turns(self, *, first: str, beyond: str, before: int, limit: int) -> Step: ...
@@ -62,15 +71,48 @@ class Retention:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._part, self._place = 0, 0  # how far outbox and search index were gone through
+        self._emptied = _FIRST  # how far emptied messages were
+        self._may_move = False
 
     async def journal(self, before: int, limit: int, turns_before: int = 0) -> int:
-        """Empty messages that ended before a time (ms). Their rows stay; of those whose turns are from before `turns_before`
-        little more than the id."""
+        """Take messages that ended before a time (ms) out of the journal. Those whose turns are from before `turns_before` and of
+        whose replies nothing is left become a row of known_messages. The others stay, without words, until that is so."""
         query = sql.expired_inbox(before=before, turns_before=turns_before, limit=limit)
         [rows] = await self._database.read(query)
-        if rows:
-            await self._database.write(sql.empty_inbox(rows=encode_text(rows)))
+        if not rows:
+            return await self._move_emptied(turns_before, limit)
+        may_move, steps = await self._all_know_the_table(), list[Step]()
+        if moving := [row for row in rows if may_move and row["bare"]]:
+            steps += self._moved(moving)
+        if staying := [row for row in rows if not (may_move and row["bare"])]:
+            steps.append(sql.empty_inbox(rows=encode_text(staying)))
+        await self._database.write(*steps)
         return len(rows)
+
+    async def _move_emptied(self, turns_before: int, limit: int) -> int:
+        """Move messages that lost their words earlier. Goes on behind those to which something still refers."""
+        while await self._all_know_the_table():
+            after, after_id = self._emptied
+            query = sql.emptied_page(after=after, after_id=after_id, turns_before=turns_before, limit=limit)
+            [page] = await self._database.read(query)
+            self._emptied = (page[-1]["finished_at"], page[-1]["id"]) if len(page) == limit else _FIRST
+            if moving := [row for row in page if row["bare"]]:
+                await self._database.write(*self._moved(moving))
+            if moving or self._emptied == _FIRST:
+                return len(moving)
+        return 0
+
+    def _moved(self, rows: Sequence[Row]) -> list[Step]:
+        """What moves some messages from the journal to known_messages, in one transaction."""
+        listed = encode_text([{"id": row["id"]} for row in rows])
+        know = sql.know_messages(rows=listed)  # PostgreSQL: deletes them from the journal as well
+        return [know, sql.leave_inbox(rows=listed)] if self._database.dialect == "sqlite" else [know]
+
+    async def _all_know_the_table(self) -> bool:
+        if not self._may_move:
+            [yes] = await self._database.read(sql.may_move(known_for_ms=OLDER_PROCESSES_MS, at_once_ms=HOUR_MS))
+            self._may_move = bool(yes)
+        return self._may_move
 
     async def outbox(self, before: int, limit: int) -> int:
         """Delete parts that ended and were decided before a time. Goes on behind the parts that stay."""

@@ -1,4 +1,4 @@
--- What retention removes. Tables: inbox, outbox, turns, dead, usage, audit, blob_references, messages, search_rows,
+-- What retention removes. Tables: inbox, known_messages, outbox, turns, dead, usage, audit, blob_references, messages, search_rows,
 -- search_spans, sessions.
 -- Every statement takes so many rows at most, found by index, so that turns which write at the same time hardly wait. Rows
 -- that only a look through others can tell are read first, beside the writers.
@@ -34,6 +34,49 @@ SET payload = '', event_id = CASE WHEN value ->> 'bare' = '1' THEN '' ELSE event
 FROM jsonb_array_elements(:rows)
 WHERE inbox.id = value ->> 'id' AND state <> 'pending'
 
+-- name: emptied_page
+-- The next emptied messages by the time that they ended. `bare`: as in expired_inbox, and no dead letter of it is open.
+SELECT id, finished_at, CASE WHEN NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = inbox.turn_id)
+                 AND NOT EXISTS (
+                        SELECT 1 FROM dead WHERE dead.session_key = inbox.session_key AND dead.ref = inbox.id
+                          AND dead.state NOT IN ('replayed', 'dropped')) THEN 1 ELSE 0 END AS bare
+FROM inbox
+WHERE payload = '' AND state <> 'pending' AND (finished_at, id) > (:after, :after_id) AND finished_at < :turns_before
+ORDER BY finished_at, id LIMIT :limit
+
+-- name: may_move
+-- Whether every process knows the table known_messages: it has been there for long enough, or from the beginning.
+SELECT 1 AS yes FROM migrations
+WHERE name = '0031_known_messages'
+  AND (applied_at < {{now_ms}} - :known_for_ms
+       OR NOT EXISTS (SELECT 1 FROM migrations AS earlier WHERE earlier.applied_at < migrations.applied_at - :at_once_ms))
+
+-- name: know_messages
+-- Keep what little is still to be known of some messages that have ended.
+-- [sqlite]
+INSERT INTO known_messages (digest, received_at, finished_at, attempts, platform, state, session_key, reason)
+SELECT message_digest(inbox.id), received_at, finished_at, attempts, platform, NULLIF(state, 'answered'),
+       CASE WHEN platform = 'api' THEN NULLIF(NULLIF(session_key, ''), 'forgotten') END, reason
+FROM {{each}}(:rows) CROSS JOIN inbox
+WHERE inbox.id = value ->> 'id' AND inbox.state <> 'pending'
+ON CONFLICT (digest) DO NOTHING
+-- [postgres] What is kept is what is deleted from the journal, as it is then: somebody may just be forgotten.
+WITH gone AS (
+    DELETE FROM inbox USING jsonb_array_elements(:rows) WHERE inbox.id = value ->> 'id' AND state <> 'pending'
+    RETURNING inbox.*)
+INSERT INTO known_messages (digest, received_at, finished_at, attempts, platform, state, session_key, reason)
+SELECT message_digest(id), received_at, finished_at, attempts, platform, NULLIF(state, 'answered'),
+       CASE WHEN platform = 'api' THEN NULLIF(NULLIF(session_key, ''), 'forgotten') END, reason
+FROM gone
+ON CONFLICT (digest) DO NOTHING
+
+-- name: leave_inbox
+-- Delete messages from the journal that are known without it.
+-- [sqlite]
+DELETE FROM inbox
+WHERE id IN (SELECT value ->> 'id' FROM json_each(:rows)) AND state <> 'pending'
+  AND EXISTS (SELECT 1 FROM known_messages WHERE digest = message_digest(inbox.id))
+
 -- name: outbox_page
 -- The next parts by number: the last of them, and the time of the newest.
 SELECT MAX(id) AS last, MAX(created_at) AS newest
@@ -49,12 +92,13 @@ WHERE id > :after AND id <= :last AND created_at < :before
 RETURNING id
 
 -- name: expired_turns
--- Turns that are too old, by their ids, which begin with their time. Those of a key with an open dead letter stay:
--- deleting its conversation finds the letter by them.
+-- Turns that are too old, by their ids, which begin with their time. Those of a key with an open dead letter stay, and those of
+-- which a part is still to be sent: deleting the conversation finds the letter and the part by them.
 SELECT id FROM turns
 WHERE id > :first AND id < :beyond AND committed_at < :before
   AND NOT EXISTS (
         SELECT 1 FROM dead WHERE dead.session_key = turns.session_key AND dead.state NOT IN ('replayed', 'dropped'))
+  AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = turns.id AND outbox.state IN ('pending', 'sending'))
 ORDER BY id LIMIT :limit
 
 -- name: prune_turns
@@ -79,10 +123,20 @@ RETURNING session_id
 DELETE FROM audit WHERE id IN (SELECT id FROM audit ORDER BY id LIMIT :limit) AND at < :before RETURNING id
 
 -- name: prune_blob_references
--- Forget references to files that are too old. A file to which nothing else refers is removed later.
+-- Forget references to files that are too old, but for those of sessions with a reply that is still to be sent, or may be sent
+-- again. A file to which nothing else refers is removed later.
 DELETE FROM blob_references
 WHERE (digest, session_id) IN (
-    SELECT digest, session_id FROM blob_references WHERE created_at < :before ORDER BY created_at LIMIT :limit)
+    SELECT digest, session_id FROM blob_references
+    WHERE created_at < :before
+      AND session_id NOT IN (
+        SELECT session_id FROM outbox CROSS JOIN turns  -- in this order: SQLite would read all turns first
+        WHERE turns.id = outbox.turn_id AND outbox.state IN ('pending', 'sending'))
+      AND session_id NOT IN (
+        SELECT turns.session_id FROM dead CROSS JOIN outbox CROSS JOIN turns
+        WHERE dead.state = 'open' AND outbox.id = CASE WHEN dead.kind = 'reply' THEN CAST(dead.ref AS BIGINT) END
+          AND turns.id = outbox.turn_id)
+    ORDER BY created_at LIMIT :limit)
 RETURNING digest
 
 -- name: superseded_rows
@@ -90,10 +144,17 @@ RETURNING digest
 SELECT session_id, n FROM messages WHERE active = 0 AND created_at < :before ORDER BY created_at LIMIT :limit
 
 -- name: expired_session
--- The session that ended first, if that is too long ago and nobody is to look through it for notes any more.
+-- The session that ended first, if that is too long ago and nobody is to look through it for notes any more. One with a reply that
+-- is still to be sent, or may be sent again, stays: the reply's files belong to it.
 SELECT id, version, {{indexed}} AS indexed FROM sessions
 WHERE ended_at IS NOT NULL AND ended_at < :before
   AND NOT EXISTS (SELECT 1 FROM flushes WHERE flushes.session_id = sessions.id AND flushes.state = 'due')
+  AND id NOT IN (
+    SELECT session_id FROM outbox CROSS JOIN turns WHERE turns.id = outbox.turn_id AND outbox.state IN ('pending', 'sending'))
+  AND id NOT IN (
+    SELECT turns.session_id FROM dead CROSS JOIN outbox CROSS JOIN turns
+    WHERE dead.state = 'open' AND outbox.id = CASE WHEN dead.kind = 'reply' THEN CAST(dead.ref AS BIGINT) END
+      AND turns.id = outbox.turn_id)
 ORDER BY ended_at LIMIT 1
 
 -- name: session_rows

@@ -8,8 +8,8 @@ as begun may have had its effect. The commit of the turn deletes its run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypedDict, Unpack
 
 import orjson
 
@@ -94,6 +94,7 @@ class RecordedStep:
     effect: Effect | None = None
     state: str = PLANNED
     row: Entry | None = None  # of a response
+    took: tuple[Entry, ...] = ()  # of a response: the users' rows of mail that its request showed first
     outcome: Stepped | None = None  # of a call that is done
     begun_at: int | None = None  # wall clock, ms
 
@@ -188,9 +189,20 @@ def _columns(step: RecordedStep) -> dict[str, object]:
         "arguments": step.arguments,
         "effect": step.effect.value if step.effect is not None else "",
         "state": step.state,
-        "body": encode_text({"text": storable(row.text), "data": row.data}) if row is not None else "",
+        "body": _body(row, step.took) if row is not None else "",
         "begun_at": step.begun_at,
     }
+
+
+def _body(row: Entry, took: Sequence[Entry]) -> str:
+    body: dict[str, object] = {"text": storable(row.text), "data": row.data}
+    if took:
+        body["took"] = [{"text": storable(one.text), "inbound_id": one.inbound_id, "data": one.data} for one in took]
+    return encode_text(body)
+
+
+def _took(body: Mapping[str, Any]) -> tuple[Entry, ...]:
+    return tuple([Entry("user", one["text"], one["inbound_id"], one["data"]) for one in body.get("took", ())])
 
 
 def _recorded(row: Row) -> RecordedStep:
@@ -205,6 +217,7 @@ def _recorded(row: Row) -> RecordedStep:
         Effect(row["effect"]) if row["effect"] else None,
         row["state"],
         Entry("assistant", body["text"], data=body["data"]) if body is not None and is_response else None,
+        _took(body) if body is not None and is_response else (),
         Stepped(body["text"], body["ok"], How(body["how"])) if body is not None and not is_response else None,
         row["begun_at"],
     )

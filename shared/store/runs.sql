@@ -69,7 +69,8 @@ WHERE id = :run AND EXISTS (SELECT 1 FROM {{batch.ours}} WHERE ours.id = :sessio
 -- still take it up: it needs the steps, whatever became of the mail that answered first.
 SELECT id FROM runs
 WHERE created_at < :before
-  AND (state = 'parked' OR EXISTS (SELECT 1 FROM inbox WHERE inbox.id = runs.inbound_id AND inbox.state <> 'pending'))
+  AND (state = 'parked' OR EXISTS (SELECT 1 FROM inbox WHERE inbox.id = runs.inbound_id AND inbox.state <> 'pending')
+       OR EXISTS (SELECT 1 FROM known_messages WHERE digest = message_digest(runs.inbound_id)))
   AND NOT EXISTS (SELECT 1 FROM asks WHERE asks.run_id = runs.id AND asks.state = 'open')
 ORDER BY created_at LIMIT :limit
 

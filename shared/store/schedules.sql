@@ -86,16 +86,21 @@ SELECT COUNT(*) AS waiting FROM inbox WHERE session_key = :session_key AND state
 
 -- name: last_fires
 -- What became of the newest slots of a schedule and of their turns.
-SELECT fires.slot, fires.manual, fires.state, fires.reason, fires.inbound_id, fires.created_at, inbox.state AS turn,
-       inbox.reason AS turn_reason
+SELECT fires.slot, fires.manual, fires.state, fires.reason, fires.inbound_id, fires.created_at,
+       CASE WHEN known.digest IS NULL THEN inbox.state ELSE COALESCE(known.state, 'answered') END AS turn,
+       COALESCE(inbox.reason, known.reason) AS turn_reason
 FROM schedule_fires AS fires LEFT JOIN inbox ON inbox.id = fires.inbound_id
+LEFT JOIN known_messages AS known ON known.digest = message_digest(fires.inbound_id)
 WHERE fires.schedule_id = :schedule_id
 ORDER BY fires.slot DESC, fires.manual LIMIT :limit
 
 -- name: last_ended
 -- How the newest runs of a schedule ended since it was resumed, the newest first. Slots that did not run are left out.
-SELECT inbox.state FROM schedule_fires AS fires JOIN inbox ON inbox.id = fires.inbound_id
-WHERE fires.schedule_id = :schedule_id AND fires.state = 'fired'
+SELECT CASE WHEN known.digest IS NULL THEN inbox.state ELSE COALESCE(known.state, 'answered') END AS state
+FROM schedule_fires AS fires LEFT JOIN inbox ON inbox.id = fires.inbound_id
+LEFT JOIN known_messages AS known ON known.digest = message_digest(fires.inbound_id)
+WHERE (inbox.id IS NOT NULL OR known.digest IS NOT NULL)
+  AND fires.schedule_id = :schedule_id AND fires.state = 'fired'
   AND fires.created_at > (SELECT resumed_at FROM schedules WHERE schedules.id = :schedule_id)
 ORDER BY fires.slot DESC LIMIT :limit
 

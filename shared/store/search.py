@@ -3,7 +3,8 @@
 No commit waits for the index. The housekeeper brings it up to date, some sessions per commit: `sessions.searched` (SQLite) or
 `sessions.indexed` (PostgreSQL) says how far, and moves in the transaction that adds to the index, so each row is added once,
 whoever crashes and however many housekeepers run. On PostgreSQL an indexer claims the sessions' rows; one that finds them
-claimed goes on with others. SQLite indexes the grams of each row, PostgreSQL has signatures of several rows (spans.py).
+claimed goes on with others. A session that moved on since its rows were read gets nothing in that look: its rows may have lost
+their words. SQLite indexes the grams of each row, PostgreSQL has signatures of several rows (spans.py).
 What is not indexed yet is searched as it is. A row that was undone or deleted since is not found: the transcript decides.
 """
 
@@ -68,6 +69,7 @@ class _RowRange:
 
     id: str
     owner: str
+    version: int  # of the session, from before the rows are read
     after: int
     upto: int
     more: bool  # the session has further rows
@@ -99,9 +101,9 @@ class SearchSql(Protocol):
         bits: list[str],
     ) -> Step: ...
     def drop_older_rows(self, *, limit: int) -> Step: ...
-    def search_moved(self, *, session_id: str, after: int, upto: int) -> Step: ...
-    def search_row(self, *, session_id: str, n: int, upto: int) -> Step: ...
-    def search_row_grams(self, *, session_id: str, n: int, grams: str, upto: int) -> Step: ...
+    def search_moved(self, *, session_id: str, version: int, after: int, upto: int) -> Step: ...
+    def search_row(self, *, session_id: str, version: int, n: int, upto: int) -> Step: ...
+    def search_row_grams(self, *, session_id: str, version: int, n: int, grams: str, upto: int) -> Step: ...
     def search_tail(self, *, owner: str, limit: int) -> Step: ...
     def search_tail_of_all(self, *, limit: int) -> Step: ...
 
@@ -189,14 +191,14 @@ class Search:
         await asyncio.gather(*(self._index_session(range, rows) for range in ranges))
 
     async def _index_session(self, range: _RowRange, rows: Sequence[_Indexed]) -> None:
-        steps = list[Step]()
+        steps, id, version, upto = list[Step](), range.id, range.version, range.upto
         for row in rows:
-            if row.session_id == range.id:
-                steps.append(sql.search_row(session_id=range.id, n=row.n, upto=range.upto))
-                steps.append(sql.search_row_grams(session_id=range.id, n=row.n, grams=row.grams, upto=range.upto))
+            if row.session_id == id:
+                steps.append(sql.search_row(session_id=id, version=version, n=row.n, upto=upto))
+                steps.append(sql.search_row_grams(session_id=id, version=version, n=row.n, grams=row.grams, upto=upto))
         with suppress(AlreadyDone):  # another housekeeper was faster
-            # Moving comes first and locks the session: one that is deleted meanwhile gets no rows.
-            moved = sql.search_moved(session_id=range.id, after=range.after, upto=range.upto)
+            # Moving comes first and locks the session: one that is deleted or changed meanwhile gets no rows.
+            moved = sql.search_moved(session_id=id, version=version, after=range.after, upto=upto)
             await self._database.write(moved, *steps)
 
     async def _tail(self, owner: str | None) -> tuple[list[Row], bool]:
@@ -232,11 +234,12 @@ def row_grams(owner: str, text: str) -> str:
 def _range(session: Row) -> _RowRange:
     after, count = session["indexed"], session["message_count"]
     upto = min(count, after + ROWS_AT_ONCE)
-    return _RowRange(session["id"], session["owner"], after, upto, more=upto < count)
+    return _RowRange(session["id"], session["owner"], session["version"], after, upto, more=upto < count)
 
 
 def _listed(ranges: Sequence[_RowRange]) -> str:
-    return orjson.dumps([{"id": range.id, "after": range.after, "upto": range.upto} for range in ranges]).decode()
+    listed = [{"id": one.id, "version": one.version, "after": one.after, "upto": one.upto} for one in ranges]
+    return orjson.dumps(listed).decode()
 
 
 def _by_session(texts: Sequence[Row]) -> dict[str, list[tuple[int, str]]]:

@@ -3,7 +3,7 @@
 
 -- name: search_due
 -- Sessions with rows that are not indexed yet.
-SELECT id, owner, {{indexed}} AS indexed, message_count FROM sessions
+SELECT id, owner, version, {{indexed}} AS indexed, message_count FROM sessions
 WHERE message_count > {{indexed}} AND owner IS NOT NULL
 ORDER BY owner, id LIMIT :limit
 
@@ -28,12 +28,14 @@ CROSS JOIN LATERAL (
 
 -- name: search_index_postgres
 -- Write spans of some sessions and record how far each is indexed. Leaves out sessions that another indexer or a turn is
--- writing to, and sessions that another indexer has indexed further. A span that was there gets a new id: it is the newest now.
+-- writing to, sessions that another indexer has indexed further, and those that moved on since their rows were read: somebody's
+-- words may have been removed from them. A span that was there gets a new id: it is the newest now.
 -- [postgres]
 WITH claimed AS MATERIALIZED (
     SELECT sessions.id, sessions.owner, CAST(value ->> 'upto' AS BIGINT) AS upto
     FROM jsonb_array_elements(:sessions)
     JOIN sessions ON sessions.id = value ->> 'id' AND sessions.indexed = CAST(value ->> 'after' AS BIGINT)
+      AND sessions.version = CAST(value ->> 'version' AS BIGINT)
     FOR NO KEY UPDATE OF sessions SKIP LOCKED),
 written AS (
     INSERT INTO search_spans (session_id, owner, first_n, last_n, since_n, size_class, bits)
@@ -52,15 +54,18 @@ UPDATE sessions SET indexed = claimed.upto FROM claimed WHERE sessions.id = clai
 DELETE FROM search_rows WHERE id IN (SELECT id FROM search_rows ORDER BY id LIMIT :limit) RETURNING id
 
 -- name: search_moved
--- Record how far a session is indexed, if no other indexer has moved that on.
+-- Record how far a session is indexed, if no other indexer has moved that on and the session is as it was when its rows were read:
+-- somebody's words may have been removed since.
 -- [sqlite]
-UPDATE sessions SET searched = :upto WHERE id = :session_id AND searched = :after
+UPDATE sessions SET searched = :upto WHERE id = :session_id AND searched = :after AND version = :version
 
 -- name: search_row
--- Number a row for the index, if its session is still there and indexed so far. A second indexer of it fails here.
+-- Number a row for the index, if the row is still there and its session is indexed so far. A second indexer of it fails here.
 -- [sqlite]
 INSERT INTO search_rows (session_id, n)
-SELECT :session_id, :n WHERE EXISTS (SELECT 1 FROM sessions WHERE id = :session_id AND searched = :upto)
+SELECT session_id, n FROM messages
+WHERE session_id = :session_id AND n = :n
+  AND EXISTS (SELECT 1 FROM sessions WHERE id = :session_id AND searched = :upto AND version = :version)
 
 -- name: search_row_grams
 -- Index the grams of a row that was numbered.
@@ -68,7 +73,7 @@ SELECT :session_id, :n WHERE EXISTS (SELECT 1 FROM sessions WHERE id = :session_
 INSERT INTO search_grams (rowid, grams)
 SELECT id, :grams FROM search_rows
 WHERE session_id = :session_id AND n = :n
-  AND EXISTS (SELECT 1 FROM sessions WHERE id = :session_id AND searched = :upto)
+  AND EXISTS (SELECT 1 FROM sessions WHERE id = :session_id AND searched = :upto AND version = :version)
 
 -- name: search_tail
 -- An owner's rows that are not indexed yet.

@@ -130,7 +130,7 @@ class Tasks:
         ]
 
     async def forget(self, before: int) -> None:
-        """Forget what ended before then."""
+        """Forget what ended before then, and of which no answer can come any more."""
         await self._database.write(sql.forget_tasks(before=before), sql.forget_stops(before=before))
 
 

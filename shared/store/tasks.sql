@@ -1,4 +1,5 @@
--- Background work. Tables: tasks, task_stops. Reads inbox and outbox to find tasks whose end nobody has seen.
+-- Background work. Tables: tasks, task_stops. Reads inbox, known_messages, outbox and dead to find tasks whose end nobody has seen,
+-- and those that are not over yet.
 
 -- name: lock_conversation
 -- Let nobody else add a task of this conversation until the transaction is over: the row is locked, whatever it says. A time of 0
@@ -52,16 +53,23 @@ RETURNING id
 -- name: unseen_tasks
 -- Running tasks whose message is not in the journal, or has ended; `leaving`: its answer is on its way; `lost`: it was given up.
 SELECT tasks.id, kind, name, text, root_key, parent_key, parent, asked_by, owner, depth, in_a_row, asked_at, created_at,
-       tasks.state, inbox.state AS turn, inbox.reason AS turn_reason,
+       tasks.state, CASE WHEN known.digest IS NULL THEN inbox.state ELSE COALESCE(known.state, 'answered') END AS turn,
+       COALESCE(inbox.reason, known.reason) AS turn_reason,
        EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = inbox.turn_id AND outbox.state IN ('pending', 'sending')) AS leaving,
        EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = inbox.turn_id AND outbox.state = 'buried') AS lost
 FROM tasks LEFT JOIN inbox ON inbox.id = tasks.inbound_id
+LEFT JOIN known_messages AS known ON known.digest = message_digest(tasks.inbound_id)
 WHERE tasks.state = 'running' AND tasks.created_at <= :before AND (inbox.state IS NULL OR inbox.state <> 'pending')
 ORDER BY tasks.created_at LIMIT :limit
 
 -- name: forget_tasks
--- Forget tasks that ended before a given time.
-DELETE FROM tasks WHERE ended_at <= :before
+-- Forget tasks that ended before a given time, unless an answer of theirs waits or may be replayed: it would find nobody.
+DELETE FROM tasks
+WHERE ended_at <= :before
+  AND NOT EXISTS (SELECT 1 FROM outbox WHERE destination = 'to:task:' || tasks.id AND state IN ('pending', 'sending'))
+  AND NOT EXISTS (
+    SELECT 1 FROM inbox JOIN dead ON dead.session_key = inbox.session_key
+    WHERE inbox.id = tasks.inbound_id AND dead.state NOT IN ('replayed', 'dropped'))
 
 -- name: forget_stops
 -- Forget when conversations were told to stop: no task from before then begins any more.

@@ -1,4 +1,4 @@
--- What a turn reads. Tables: routes, sessions, messages, facts, inbox, runs, outbox, notes. Nothing is written here.
+-- What a turn reads. Tables: routes, sessions, messages, facts, inbox, known_messages, runs, outbox, notes. Nothing is written here.
 
 -- name: load
 -- The session that a key talks to with its facts and the end of its transcript, and how far an inbound has come. The
@@ -19,7 +19,8 @@ SELECT routes.session_id, routes.done_seq, sessions.version, sessions.turn_id, s
            SELECT text FROM notes WHERE owner = :notes_of ORDER BY id DESC LIMIT :notes_limit
        ) AS noted) AS notes,
        (SELECT CAST({{json_object}}(name, value) AS TEXT) FROM facts WHERE scope = :homes) AS homes,
-       inbox.state, inbox.attempts, {{now_ms}} - inbox.outage_since AS outage_ms,
+       COALESCE(inbox.state, (
+           SELECT COALESCE(state, 'answered') FROM known_messages WHERE digest = message_digest(:id))) AS state, inbox.attempts, {{now_ms}} - inbox.outage_since AS outage_ms,
        EXISTS (SELECT 1 FROM runs WHERE runs.id = 'run_' || :id) AS has_run,
        EXISTS (SELECT 1 FROM outbox WHERE outbox.turn_id = 'draft_' || :id) AS has_draft
 FROM (SELECT 1) AS always

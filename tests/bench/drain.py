@@ -15,6 +15,7 @@ from tests.bench.record import VARIABLE, Watch
 LOOK_SECONDS = 0.005
 LIMIT_SECONDS = 900.0
 STILL_SECONDS = 30.0  # without a single job
+PROGRESS_SECONDS = 1.0  # between two looks for one: a look takes time from the worker under measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +99,14 @@ class Progress:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._signs, self._moved = watch.signs_of_life(), time.monotonic()
+        self._looked = self._moved
 
     def check(self, worker: Measured | None = None) -> None:
         """RuntimeError when no job has come for long."""
-        signs, now = self._watch.signs_of_life(), time.monotonic()
+        now = time.monotonic()
+        if now - self._looked < PROGRESS_SECONDS:
+            return
+        self._looked, signs = now, self._watch.signs_of_life()
         if signs != self._signs:
             self._signs, self._moved = signs, now
         elif now - self._moved > STILL_SECONDS:

@@ -1,12 +1,14 @@
 """A model's provider as a process of its own: `python -m tests.bench.provider DELTAS SECONDS` prints its URL.
 
-Every answer is streamed in that many deltas, evenly over that time. It looks at nothing of a request but its length, so that
-it takes little from the worker under measurement.
+Every answer is streamed in that many deltas, evenly over that time. The provider is a fake that shares the machine with the worker
+under measurement, so it does as little as it can: it looks at nothing of a request but its length, has one timer for all answers,
+and hands each delta straight to the kernel.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,36 +25,72 @@ from tests.bench.processes import Measured
 MODEL, KEY = "bench-model", "sk-bench"
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _LENGTH = b"content-length:"
+SLOTS = 8  # ticks in a round
+
+
+class Rounds:
+    """Says the next delta of every open answer once in a round. A round has SLOTS ticks, and an answer keeps to the tick in which it
+    began. Nothing ticks while no answer is open."""
+
+    def __init__(self, round_seconds: float) -> None:
+        self._tick_seconds = round_seconds / SLOTS
+        self._slots: list[list[Answers]] = [[] for _ in range(SLOTS)]
+        self._open = 0
+        self._ticks = 0
+        self._next_at = 0.0
+
+    def join(self, answer: Answers) -> None:
+        """Say the first delta a round from now."""
+        self._slots[(self._ticks - 1) % SLOTS].append(answer)
+        self._open += 1
+        if self._open == 1:
+            self._next_at = asyncio.get_running_loop().time()
+            self._wait()
+
+    def _wait(self) -> None:
+        self._next_at += self._tick_seconds
+        asyncio.get_running_loop().call_at(self._next_at, self._tick)
+
+    def _tick(self) -> None:
+        slot, self._ticks = self._ticks % SLOTS, self._ticks + 1
+        said = self._slots[slot]
+        self._slots[slot] = [answer for answer in said if answer.say_next()]
+        self._open -= len(said) - len(self._slots[slot])
+        if self._open:
+            self._wait()
 
 
 class Answers(asyncio.Protocol):
     """One connection: requests come one after another, each is answered when it is whole."""
 
-    def __init__(self, chunks: list[bytes], seconds: float) -> None:
+    def __init__(self, chunks: list[bytes], rounds: Rounds) -> None:
         self._chunks = chunks
-        self._between = seconds / len(chunks)
+        self._rounds = rounds
         self._read = b""
+        self._said = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop does not say that it is one
+        self._fd: int = transport.get_extra_info("socket").fileno()
 
     def data_received(self, data: bytes) -> None:
         self._read += data
         head, found, body = self._read.partition(b"\r\n\r\n")
         if found and len(body) >= _length(head):
-            self._read = b""
-            self._transport.write(_HEAD)
-            self._later(0)
+            self._read, self._said = b"", 0
+            os.write(self._fd, _HEAD)
+            self._rounds.join(self)
 
-    def _later(self, n: int) -> None:
-        asyncio.get_running_loop().call_later(self._between, self._say, n)
-
-    def _say(self, n: int) -> None:
+    def say_next(self) -> bool:
+        """Whether more is to be said. What is written fits into the connection's buffer: a whole answer is shorter."""
         if self._transport.is_closing():
-            return
-        self._transport.write(self._chunks[n])
-        if n + 1 < len(self._chunks):
-            self._later(n + 1)
+            return False
+        try:
+            os.write(self._fd, self._chunks[self._said])
+        except ConnectionError:  # the worker has ended
+            return False
+        self._said += 1
+        return self._said < len(self._chunks)
 
 
 def _length(head: bytes) -> int:
@@ -87,7 +125,8 @@ def _chunk(data: bytes) -> bytes:
 
 
 async def serve(deltas: int, seconds: float) -> None:
-    answers = partial(Answers, _chunks(deltas), seconds)
+    rounds = Rounds(seconds / deltas)
+    answers = partial(Answers, _chunks(deltas), rounds)
     server = await asyncio.get_running_loop().create_server(answers, "127.0.0.1", 0, backlog=4096)
     print(f"ready http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
     await server.serve_forever()

@@ -6,11 +6,15 @@ A platform joins by its case in tests/contract/<platform>.py; tests/contract/cas
 from __future__ import annotations
 
 import asyncio
+import html
 import logging
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
+from shared.agent.events import Call
+from shared.agent.turn import Turn
 from shared.embedded import child
 from shared.errors import Ambiguous, PipelineError, Transient, Undeliverable
 from shared.messages import Part, Reply
@@ -24,9 +28,11 @@ from tests.contract.gate import Taken, Trouble
 from tests.contract.hostile import HOSTILE, UNPAIRED
 from tests.contract.inlet import PATIENCE_SECONDS, MakeSettings
 from tests.contract.outlet import Outlet, open_outlet
+from workers.agents.tools.approval import Approval
 from workers.delivery import open_senders
 from workers.delivery.followed import FollowedSender
 from workers.delivery.sender import Edits, MarksRead, Rewrites, ShowsTyping
+from workers.turn.question import question_text
 
 SENDING = [way for way in WAYS_OUT.values() if not isinstance(way, NotHere)]
 READ = [platform for platform, way in WAYS_OUT.items() if isinstance(way, NotHere)]
@@ -74,6 +80,36 @@ async def test_a_sender_can_do_what_its_facts_say(case: Outgoing, outlet: Outlet
 
 
 # Days on which all goes well.
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"cmd":"rm *.log keep*"}',
+        '{"to":"[ann@example.org](https://x.example/?evil@bad.org)","amount":1}',
+        '{"note":"a <!-- --amount 9999 --> <b>b</b> &amp; c"}',
+        '{"a":"__x__ ~~drop~~ _ok_ ||spoiler|| <@U1> <!channel> :smile:"}',
+        '{"a":"# one","b":"> two","c":"- three","d":"`four`"}',
+    ],
+)
+async def test_a_person_reads_the_arguments_that_they_approve_as_they_are(
+    case: Outgoing, outlet: Outlet, arguments: str
+) -> None:
+    """Whatever the platform makes of the rest, it shows code as it is."""
+    turn = Turn("turn_1", "agent:main:webhook:dm:c1", "ses_1", (), ())
+    asked = Approval(turn, timedelta(hours=1)).question(Call("c1", "shell", arguments), 1)
+    await outlet.say(Reply(question_text([asked])))
+    [shown] = outlet.texts()
+    assert arguments in shown or escaped(PLATFORMS[case.platform].markup, arguments) in shown
+    if PLATFORMS[case.platform].markup is Markup.MARKDOWN:
+        assert f"```\n{arguments}\n```" in shown
+
+
+def escaped(markup: Markup, text: str) -> str:
+    """As it is sent where the platform's own form has escapes: its readers see the text."""
+    if markup is Markup.HTML:
+        return html.escape(text)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 async def test_a_reply_is_shown_and_its_receipt_is_kept(case: Outgoing, outlet: Outlet) -> None:

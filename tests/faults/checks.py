@@ -6,11 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise
 
+from shared.messages import State
 from tests.faults.evidence import Evidence, Row
 from tests.faults.recovery import reply_seconds
 from tests.faults.steps import effects, repeated_steps
 from tests.support.platform import Callback
 from tests.support.scripted import Noted, Script
+from workers.turn.conclude import UNFINISHED
 
 Check = Callable[[Evidence], Iterator[str]]
 REPLY_SECONDS = 120.0  # on a machine that is busy with other things too, and where several workers die with the reply
@@ -31,14 +33,16 @@ def lost(evidence: Evidence) -> Iterator[str]:
 
 
 def doubled(evidence: Evidence) -> Iterator[str]:
-    """No message has two user rows or two dead letters, and nothing is there that nobody sent."""
+    """No message has two user rows or two dead letters, or was answered and is a dead letter, and nothing is there that nobody sent.
+    A dead letter whose tools had effects has a user row, with a note of them."""
     of_flood = {session["id"] for session in evidence.sessions if evidence.of_flood(session)}
     spoken = [row for row in evidence.messages if row["role"] == "user" and row["session_id"] not in of_flood]
     users = Counter(row["inbound_id"] for row in spoken if row["inbound_id"] not in evidence.flood)
     copied = Counter((row["inbound_id"], row["session_id"]) for row in spoken)  # /branch copies rows to other sessions
     buried = Counter(row["ref"] for row in evidence.dead if row["kind"] == "inbound")
-    for id, count in (users + buried).items():
-        if count > 1:
+    dead = {row["id"] for row in evidence.inbox if row["state"] == "dead"}
+    for id in users | buried:
+        if users[id] > 1 or buried[id] > 1 or (users[id] and buried[id] and id not in dead):
             yield f"{id}: {users[id]} user rows, {buried[id]} dead letters"
     for (id, session), count in copied.items():
         if count > 1:
@@ -81,10 +85,12 @@ def overlapping_in_effect(evidence: Evidence) -> Iterator[str]:
 
 
 def torn_turns(evidence: Evidence) -> Iterator[str]:
-    """A turn's rows stand together, user row first, exactly those that the agent gave; numbers have no gaps."""
+    """A turn's rows stand together, user row first, exactly those that the agent gave; numbers have no gaps. A dead letter whose tools
+    had effects leaves its user row and a note of them."""
     counts = {
         session["id"]: session["message_count"] for session in evidence.sessions if not evidence.of_flood(session)
     }
+    dead = {row["turn_id"] for row in evidence.inbox if row["state"] == State.DEAD}
     seen: set[str] = set()
     for session, found in groupby(evidence.messages, key=lambda row: row["session_id"]):
         rows = list(found)
@@ -95,6 +101,9 @@ def torn_turns(evidence: Evidence) -> Iterator[str]:
         for turn_id, grouped in groupby(rows, key=lambda row: row["turn_id"]):
             turn = list(grouped)
             said = [row["text"] for row in turn[1:] if row["role"] == "assistant" and row["text"]]
+            if turn_id in dead and len(turn) == 2 and turn[1]["text"].startswith(UNFINISHED):
+                seen.add(turn_id)
+                continue
             script = Script.read(turn[0]["text"])
             expected = script.replies
             called = ["assistant", *["tool"] * len(script.tools)] if script.tools else []

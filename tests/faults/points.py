@@ -62,7 +62,7 @@ def _name(node: ast.expr) -> str:
 POINTS = tuple(sorted(point for _, tree in modules() for point in points(tree)))
 # Points that a run need not reach, each with the test that reaches it: keys move only after the list of servers or
 # PARTITIONS was changed, neither Telegram, a platform that needs the spool or shows drafts, nor a schedule or a question takes
-# part in the runs, nobody watches an answer grow, nobody sends files or pauses anything, every message waits for its turn, and the runs' platform has no budget.
+# part in the runs, nobody watches an answer grow, nobody sends files or pauses anything, every message waits for its turn, no tool is Keyturn's own, and the runs' platform has no budget.
 REACHED_BY_A_TEST = {
     "accept.after_refusal": "tests/flow/test_telegram.py",
     "accept.before_refusal": "tests/flow/test_telegram.py",
@@ -74,6 +74,8 @@ REACHED_BY_A_TEST = {
     "fetch.after": "tests/flow/test_media.py",
     "fetch.before": "tests/flow/test_media.py",
     "interrupt.before_stop": "tests/flow/test_busy.py",
+    "isolated.after_tool": "tests/flow/test_own_tools.py",
+    "isolated.before_tool": "tests/flow/test_own_tools.py",
     "limits.after_admission": "tests/lane/test_provider_limits.py",
     "move.after_put": "tests/flow/test_servers_changed.py",
     "move.before_put": "tests/flow/test_servers_changed.py",

@@ -24,6 +24,7 @@ STAGES = {
     "fetch": "workers/turn/files.py",
     "agent": "workers/turn/run.py",
     "step": "workers/turn/steps.py",
+    "isolated": "workers/agents/remote_tools.py",
     "ask": "workers/upkeep/asks.py",
     "stream": "workers/turn/live_text.py",
     "commit": "workers/turn/conclude.py",

@@ -1,6 +1,8 @@
 """What survives when processes are stopped, killed and paused, and Redis is emptied.
 
 Each test is a deployment of real processes under load. `./run faults` runs the same harness for as long as you like.
+One trial has 10,000 messages and 100 kills. The others have as many faults as they need and fewer messages: enough that every fault
+finds turns under way.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from tests.support.platform import random_trouble
 async def test_turns_stay_in_order_one_at_a_time_and_cost_one_attempt_while_workers_start_and_stop(
     tmp_path: Path,
 ) -> None:
-    trial = Trial(seed=1, messages=10_000, keys=200, seconds=10, faults=Faults(stops=10), lease_seconds=12)
+    trial = Trial(seed=1, messages=3_000, keys=200, seconds=10, faults=Faults(stops=10), lease_seconds=12)
     async with open_ground("sqlite", tmp_path) as ground:  # the next test does the same, and worse, on both databases
         outcome = await run_trial(trial, tmp_path, ground)
     assert outcome.broken == UNBROKEN
@@ -34,7 +36,7 @@ async def test_nothing_is_lost_doubled_or_reordered_when_a_worker_is_killed_ever
 ) -> None:
     trial = Trial(
         seed=2,
-        messages=10_000,
+        messages=3_000,
         keys=200,
         seconds=24,
         faults=Faults(kills=30, storms=1, roles=("work",)),
@@ -94,7 +96,7 @@ async def test_nothing_is_lost_doubled_or_stuck_while_redis_refuses_falls_silent
         servers_away=(5.0,),
         reshapes=2,
     )
-    trial = Trial(seed=4, messages=4_000, keys=400, seconds=40, zipf=0.8, housekeepers=2, faults=faults)
+    trial = Trial(seed=4, messages=2_000, keys=400, seconds=40, zipf=0.8, housekeepers=2, faults=faults)
     async with open_ground("sqlite", tmp_path) as ground:
         outcome = await run_trial(trial, tmp_path, ground)
     assert outcome.faults == {
@@ -114,7 +116,7 @@ async def test_nothing_is_lost_while_the_database_blinks_or_refuses_writes_rows_
     database: str, tmp_path: Path
 ) -> None:
     faults = Faults(kills=5, blinks=5, read_only_databases=(3.0,), locks=(2.0, 3.0), providers_away=(5.0,))
-    trial = Trial(seed=6, messages=2_000, keys=400, seconds=15, flood=200, housekeepers=2, faults=faults)
+    trial = Trial(seed=6, messages=1_200, keys=400, seconds=15, flood=200, housekeepers=2, faults=faults)
     async with open_ground(database, tmp_path) as ground:
         outcome = await run_trial(trial, tmp_path, ground)
     assert outcome.faults["provider away for 5 s"] == 1

@@ -58,9 +58,9 @@ async def test_all_poison_is_set_aside_with_its_cause_and_every_key_goes_on(data
     trial = Trial(
         seed=4,
         lease_seconds=4.0,  # a machine that stalls shall not take leases away: that would be one more attempt
-        messages=2_000,
+        messages=1_200,
         keys=100,
-        seconds=6,
+        seconds=4,
         poison=("raise", "refuse", "crash", "hang"),
         poison_share=0.01,
         settings={"turn_timeout_seconds": 4.0},
@@ -68,7 +68,7 @@ async def test_all_poison_is_set_aside_with_its_cause_and_every_key_goes_on(data
     outcome = await run_trial(trial, tmp_path, ground_at(database_url))
     assert outcome.broken == UNBROKEN
     buried = [row for row in outcome.evidence.inbox if row["state"] == "dead"]
-    assert len(buried) == 20
+    assert len(buried) == 12  # three of each kind
     assert max(own_attempts(row["id"], outcome.evidence, trial.lease_seconds) for row in buried) <= 3
     assert max(seconds_from_first_attempt(row, outcome.evidence) for row in buried) <= 30 + outcome.stall_seconds
 

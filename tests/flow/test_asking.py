@@ -13,9 +13,12 @@ import pytest
 from keyturn import Ask, Done, Event, Reply, Turn
 from shared.agent.turn import Said
 from shared.clock import now_ms
+from shared.codec import message_id
 from shared.door import accept
-from shared.messages import Entry
+from shared.messages import Entry, Kind, Source, TaskInbound
+from shared.operating.schedules import Maker, WantedSchedule, add_schedule, run_schedule
 from shared.pipeline import open_pipeline
+from shared.session_key import SessionKey
 from shared.settings import Settings
 from tests.flow.test_steps import by_rows, config, kill_inside, killed, left_in_sql, next_worker
 from tests.flow.test_tools import says
@@ -26,7 +29,7 @@ from tests.support.openai import Asked, Provider, a_call, open_provider
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agents.functions import GeneratorAgent
 from workers.agents.llm import LlmAgent
-from workers.agents.tools.approval import NO_ANSWER
+from workers.agents.tools.approval import NO_ANSWER, UNATTENDED
 from workers.turn import conclude, run
 from workers.upkeep.asks import OverdueQuestions
 
@@ -70,7 +73,7 @@ async def test_ag1_a_question_survives_a_restart_of_every_process_and_the_approv
         async with open_pipeline(make_settings()) as pipe:
             rig = Rig(pipe, careful(provider))
             told = await say(rig, "tea please")
-            assert told == 'May I run charge with {"what":"tea"}?\n(/approve or /deny)'
+            assert told == 'May I run `charge` with this?\n```\n{"what":"tea"}\n```\n(/approve or /deny)'
             assert world.charged == [] and await questions(rig) == ["open"]
             [row] = await ask(pipe.store, "SELECT state FROM inbox")
             assert row["state"] == "answered"
@@ -104,17 +107,18 @@ def tea(asked: Asked) -> str | dict[str, Any]:
     return {"content": None, "tool_calls": [a_call("charge", '{"what":"tea"}', "c0")]}
 
 
-async def test_a_question_that_an_ended_conversation_left_open_keeps_no_answer_from_the_next_one(
-    rig: Rig, world: World
+@pytest.mark.parametrize(("leave", "left"), [("/new", "closed"), ("/branch", "open")])
+async def test_a_question_of_the_conversation_before_keeps_no_answer_from_the_next_one(
+    rig: Rig, world: World, leave: str, left: str
 ) -> None:
     async with open_provider(answer=tea) as provider:
         rig.agent = careful(provider)
         await say(rig, "tea please")
         for answer in ("yes", "/approve"):
-            await say(rig, "/new")
+            await say(rig, leave)
             await say(rig, "tea please")
             assert await say(rig, answer) == "enjoy"
-    assert world.charged == ["tea", "tea"] and await questions(rig) == ["open", "answered", "answered"]
+    assert world.charged == ["tea", "tea"] and await questions(rig) == [left, "answered", "answered"]
 
 
 async def test_each_of_two_people_who_were_asked_in_a_group_approves_their_own_call(
@@ -186,12 +190,12 @@ async def test_ag4_ag10_two_calls_wait_for_both_answers_and_what_had_finished_be
     async with open_provider(answer=by_rows(BOTH)) as provider:
         rig.agent = careful(provider)
         told = await say(rig, "tea please")
-        assert told.startswith("1. May I run charge") and "(/deny 2" not in told and "/approve 2 or /deny 2" in told
+        assert told.startswith("1. May I run `charge`") and "(/deny 2" not in told and "/approve 2 or /deny 2" in told
         assert world.looked == ["menu"] and world.charged == []
         assert (await say(rig, "/approve")).startswith("Which one? 1. May I")
-        assert (await say(rig, "/approve 1")).startswith("Noted. Still open: 2. May I run charge")
+        assert (await say(rig, "/approve 1")).startswith("Noted. Still open: 2. May I run `charge`")
         assert world.charged == [] and await questions(rig) == ["answered", "open"]
-        assert (await say(rig, "/deny 1")).startswith("Which one? 2. May I run charge")  # it is answered already
+        assert (await say(rig, "/deny 1")).startswith("Which one? 2. May I run `charge`")  # it is answered already
         assert await say(rig, "/deny 2") == "enjoy"
     assert world.looked == ["menu"] and world.charged == ["tea"]
     assert (await rig.transcript())[-4:] == ["saw menu", "charged tea", "Not run: denied by the user.", "enjoy"]
@@ -385,3 +389,58 @@ async def test_a_question_that_expires_says_when(rig: Rig) -> None:
     await say(rig, "hello")
     [row] = await ask(rig.pipe.store, "SELECT expires_at, created_at FROM asks")
     assert row["expires_at"] - row["created_at"] == 3_600_000
+
+
+@pytest.mark.parametrize("kind", [Kind.STEP, Kind.RESULT])
+async def test_a_question_of_a_turn_that_nobody_wrote_is_answered_by_whoever_asked_for_it(
+    rig: Rig, world: World, kind: Kind
+) -> None:
+    """As shared/tasks makes such mail: its source names nobody."""
+    asker = Source("webhook", "c1", user="u1")
+    source, event_id = replace(asker, user=None), f"goal:1:{kind}"
+    mail = TaskInbound(
+        message_id("webhook", "", event_id),
+        event_id,
+        source,
+        "go on",
+        received_at=now_ms(),
+        purpose=kind,
+        owned_by="webhook:u=u1",
+        asked_by=asker,
+    )
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        rig.agent = careful(provider)
+        await accept(rig.pipe, mail, SessionKey.parse(key_of()))
+        await rig.run_turns()
+        assert await questions(rig) == ["open"]
+        assert await say(rig, "/approve") == "enjoy"
+    assert world.charged == ["tea"] and await questions(rig) == ["answered"]
+
+
+async def test_ag9_a_scheduled_turn_asks_nobody_and_is_denied_at_once(rig: Rig, world: World) -> None:
+    asked = ((("charge", "tea"), ("look", "menu")),)
+    async with open_provider(answer=by_rows(asked)) as provider:
+        rig.agent = careful(provider)
+        key = await fired(rig)
+    assert world.charged == [] and world.looked == ["menu"] and await questions(rig) == []
+    told = [text for role, text in provider.requests[-1].messages if role == "tool"]
+    assert sorted(told) == [UNATTENDED, "saw menu"] and (await rig.transcript(key))[-1] == "enjoy"
+
+
+async def test_ag9_the_question_of_a_scheduled_turn_of_any_agent_is_its_answer(rig: Rig) -> None:
+    async def asks(turn: Turn) -> Any:
+        yield Ask("q", "Which one?")
+
+    rig.agent = GeneratorAgent(asks)
+    key = await fired(rig)
+    assert await questions(rig) == [] and (await rig.transcript(key))[-1].endswith("Which one?")
+
+
+async def fired(rig: Rig) -> str:
+    """The conversation of a schedule whose time has come, when its turn has ended."""
+    wanted = WantedSchedule("every 1d at 09:00", "buy tea")
+    made = await add_schedule(rig.pipe, wanted, Maker("webhook:u=u1", Source("webhook", "c1", user="u1")))
+    await run_schedule(rig.pipe, made.id)
+    [row] = await ask(rig.pipe.store, "SELECT session_key FROM inbox")
+    await rig.run_turns(row["session_key"])
+    return str(row["session_key"])

@@ -199,7 +199,9 @@ async def test_a_goal_longer_than_the_limit_is_refused_and_the_old_one_stays(rig
 # -- places
 
 
-async def test_sethome_makes_the_chat_its_platforms_home_and_says_what_comes_there(make_settings: Make) -> None:
+async def test_sethome_makes_the_chat_its_platforms_home_and_only_admins_are_told_where_it_is(
+    make_settings: Make,
+) -> None:
     async with told(make_settings(admin_users=("webhook:u1",))) as (rig, provider):
         await rig.accept("/sethome", chat="office", chat_name="The office")
         await rig.run_turns(key_of("office"))
@@ -212,7 +214,11 @@ async def test_sethome_makes_the_chat_its_platforms_home_and_says_what_comes_the
             "You cannot send to other chats, and nothing you plan for later runs by itself."
         )
         listed = await say(rig, "/platforms")
+        await rig.accept("/platforms", chat="elsewhere", user="u2")
+        await rig.run_turns(key_of("elsewhere"))
+        [_, told_to_others] = await rig.transcript(key_of("elsewhere"))
     assert "webhook: home channel The office (office)" in listed and listed.splitlines()[0] == "api"
+    assert "webhook" in told_to_others and "office" not in told_to_others
 
 
 async def test_two_conversations_of_one_worker_are_told_apart(make_settings: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -349,7 +350,7 @@ async def test_a_worker_that_several_redis_servers_know_is_shown_once(
 ) -> None:
     server = pipe.servers.all[0]
     await server.client.sadd(WORKERS, f"{WORKER_PREFIX}w1")
-    reported: dict[Any, Any] = {WorkerField.LAST_HEARTBEAT: time_text(datetime.now(UTC)), WorkerField.CAPACITY: "200"}
+    reported: dict[Any, Any] = {WorkerField.LAST_HEARTBEAT: time_text(time.time()), WorkerField.CAPACITY: "200"}
     await server.client.hset(f"{WORKER_PREFIX}w1", mapping=reported)
     monkeypatch.setattr(pipe.servers, "all", (server, server))
     assert [worker.name for worker in (await overview(pipe)).workers] == ["w1"]
@@ -516,3 +517,29 @@ async def until_said(events: AsyncIterator[str], words: str) -> None:
     async with asyncio.timeout(60):
         while words not in Page(await anext(events)).text:
             pass
+
+
+# -- replies that wait
+
+
+async def test_replies_that_wait_for_a_chat_are_sent_now_or_given_up_and_the_audit_log_says_so(
+    rig: Rig, admin: Visitor, viewer: Visitor
+) -> None:
+    await rig.accept("hello")
+    await rig.run_turns(KEY)
+    to, store = "to:webhook:c1", rig.pipe.store
+    await store.closed_chats.close(to, "blocked")
+    page = await admin.page(f"/conversation?key={to}")
+    assert "Send now" in page.text and f"keyturn deliveries drop {to}" in page.text
+    assert "Send now" not in (await viewer.page(f"/conversation?key={to}")).text
+    assert (await viewer.post("/deliveries/release", to=to)).status_code == 403
+    released = await admin.post("/deliveries/release", to=to)
+    assert released.status_code == 303 and not await store.closed_chats.page(after="", limit=10)
+    assert (await admin.post("/deliveries/drop", to=to)).status_code == 303
+    assert await store.outbox.open_parts(to, 10) == []
+    assert (await admin.post("/deliveries/drop", to=to)).status_code == 409
+    assert (await admin.post("/deliveries/release", to="nowhere")).status_code == 409
+    assert [row[:2] for row in await done(rig.pipe) if row[2] == "done"] == [
+        ("release delivery", to),
+        ("drop delivery", to),
+    ]

@@ -10,15 +10,20 @@ from typing import Any
 import orjson
 import pytest
 
+from shared import keys
 from shared.blobs.address import Blob
 from shared.codec import encode_text
 from shared.context.memory import owner as note_owner
 from shared.door import accept
 from shared.errors import NotFound
+from shared.lane import Claim
+from shared.mail import encode_mail
 from shared.messages import Inbound
 from shared.operating.forgetting import forget_person
+from shared.operating.pauses import pause
 from shared.person import Person
 from shared.pipeline import Pipeline, open_pipeline
+from shared.reading.pauses import pauses_now
 from shared.reading.person import export_person
 from shared.session_key import SessionKey
 from shared.settings import Settings
@@ -31,6 +36,7 @@ from tests.support.pipe import Rig, an_inbound
 
 CANARY, OTHER = "canaryzyxq", "parrot"
 PERSON = Person("local", "user-4711")
+DM, OTHERS_DM = "agent:main:local:dm:dm-4711", "agent:main:local:dm:dm-47"
 
 
 @pytest.fixture
@@ -77,6 +83,9 @@ async def full_life(rig: Rig) -> Inbound:
            cost_nano, priced, updated_at) VALUES (:s, 'local:u=user-4711', 'main', 'm', '2026-01-01', 1, 1, 1, 1, 1, 1, 1, 1, 1)""",
         s=session["id"],
     )
+    for inbound in (said(CANARY, PERSON.id, "dm-4711"), said(OTHER, "user-47", "dm-47")):
+        key, payload = f"agent:main:local:dm:{inbound.source.chat}", encode_mail(inbound).decode()
+        await store.dead.set_aside("inbound", inbound.id, key, "error", "as told", payload)
     await beside_conversations(rig)
     await write(store, "INSERT INTO paired VALUES ('local', 'user-4711', NULL, :name, 'op', 1)", name=CANARY)
     for chat in ("dm-4711", "user-4711", "dm-47", "group"):
@@ -165,6 +174,47 @@ async def test_a_person_who_is_forgotten_leaves_no_byte_and_others_lose_nothing(
         await forget_person(pipe, PERSON)
 
 
+async def test_pauses_of_a_persons_conversations_end_and_nothing_stays_parked(rig: Rig, pipe: Pipeline) -> None:
+    await rig.run_turns((await accept(pipe, said(CANARY, PERSON.id, "dm-4711"))).session_key)
+    scopes = [DM, "to:local:dm-4711", "agent:main:local:dm:user-4711", "to:local:user-4711", OTHERS_DM]
+    for scope in scopes:
+        await pause(pipe, scope, by="op")
+    await accept(pipe, said(CANARY, PERSON.id, "dm-4711"))
+    assert await rig.start(pipe.turns, DM) == (Claim.PAUSED, None)
+    forgotten = await forget_person(pipe, PERSON)
+    assert (forgotten.pauses, forgotten.left) == (4, ())
+    assert [held.scope for held in await pauses_now(pipe)] == [OTHERS_DM]
+    client: Any = pipe.servers.of_key(DM).client
+    assert await client.zcard(keys.parked("turns")) == 0 and list(await client.hgetall(keys.PAUSES)) == [
+        OTHERS_DM.encode()
+    ]
+
+
+async def test_the_audit_log_keeps_what_was_done_and_not_to_whom(rig: Rig, pipe: Pipeline) -> None:
+    await rig.run_turns((await accept(pipe, said(CANARY, PERSON.id, "dm-4711"))).session_key)
+    audit = pipe.store.audit
+    for target, outcome in (
+        ("agent:main:local:dm:user-4711", "done"),
+        (DM, f"failed: the mailbox of {DM} is full: try again"),
+        (f"5 letters: kind inbound, key {DM}", "done"),
+        ("to:local:user-4711", "done"),
+        (OTHERS_DM, "done"),
+        ("4711", "done"),
+    ):
+        await audit.end(await audit.begin("ann", "admin", "look", target), outcome)
+    assert (await forget_person(pipe, PERSON)).left == ()
+    assert [(row["target"], row["outcome"]) for row in (await audit.page(10**9, 10))[::-1]] == [
+        ("forgotten", "done"),
+        ("forgotten", "failed: the mailbox of forgotten is full: try again"),
+        ("5 letters: kind inbound, key forgotten", "done"),
+        ("forgotten", "done"),
+        (OTHERS_DM, "done"),
+        ("4711", "done"),
+    ]
+    with pytest.raises(NotFound):
+        await forget_person(pipe, PERSON)
+
+
 async def test_a_message_that_waits_behind_others_leaves_no_words_either(rig: Rig, pipe: Pipeline) -> None:
     """Dropping it touches no session, so nothing else tells that there is more to do."""
     for user, text in (("user-47", OTHER), (PERSON.id, CANARY)):
@@ -230,6 +280,7 @@ async def test_the_api_knows_no_message_of_a_person_who_was_forgotten(pipe: Pipe
 
 async def test_a_person_is_given_all_that_is_kept_of_them_and_nothing_of_others(rig: Rig, pipe: Pipeline) -> None:
     await full_life(rig)
+    await pause(pipe, DM, by="op")
     lines = [orjson.loads(line) async for line in export_person(pipe.store, PERSON)]
     kinds = [line["type"] for line in lines]
     assert kinds[0] == "session" and set(kinds) == {
@@ -240,8 +291,17 @@ async def test_a_person_is_given_all_that_is_kept_of_them_and_nothing_of_others(
         "schedule",
         "usage",
         "pairing",
+        "pause",
         "file",
+        "inbound",
+        "reply",
+        "dead_letter",
+        "task",
+        "question",
     }
+    words = {(line["type"], line["state"]) for line in lines if "state" in line and CANARY in str(line)}
+    assert words >= {("inbound", "pending"), ("reply", "pending"), ("dead_letter", "open"), ("task", "running")}
+    assert ("question", "answered") in words
     assert OTHER not in str(lines)
     with pytest.raises(NotFound):
         [line async for line in export_person(pipe.store, Person("local", "nobody"))]

@@ -154,6 +154,7 @@ async def test_plain_text_is_streamed() -> None:
         (replace(plain("hel"), is_cut=True), Outage, {}),
         (Answered(status=408), Transient, {}),
         (Answered(status=409), Transient, {}),
+        (Answered(status=425), Transient, {}),
         (streamed({"delta": "hel"}), Transient, {}),
         (Answered(status=404), Permanent, {"notice": None}),
         (in_json({"notice": "Not on Sundays."}, 422), Permanent, {"notice": "Not on Sundays."}),

@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shared.agent.events import Delta
 from shared.agent.turn import Result, Turn
+from shared.embedded import child
 from shared.embedded.child import die_with
 from shared.errors import AgentFault, Crashed, Permanent, Stopped, Transient
 from shared.messages import Entry
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.reading import answer_of
+from workers.agents import isolated as isolated_module
 from workers.agents.heard import Heard
 from workers.agents.isolated import Isolated
 from workers.agents.reading import Reading
@@ -234,3 +238,29 @@ async def test_a_message_whose_workers_all_died_is_set_aside_at_the_limit_and_th
     [dead] = await rig.pipe.store.dead.all(state="open", limit=10)
     assert (dead["reason"], dead["attempts"]) == ("crashed", MOST)
     assert "echo: next" in await rig.transcript()
+
+
+async def test_a_fork_server_that_starts_slowly_costs_no_attempt_and_is_not_taken_for_one_that_runs(
+    rig: Rig, isolated: Isolated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.accept("hello")
+    await rig.lease()  # a worker begins the first attempt, and dies with it
+    parts = replace(rig.parts(), isolated_agent=isolated)
+    started: list[subprocess.Popen[bytes]] = []
+    start = child.start
+
+    def starting(*command: Any, **about: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*command, **about))
+        return started[-1]
+
+    monkeypatch.setattr(child, "start", starting)
+    monkeypatch.setattr(isolated_module, "START_SECONDS", 0.0)
+    for _ in range(5):  # more than MAX_ATTEMPTS
+        await recovered(rig)
+        await take_turns(await rig.lease(), parts)
+        assert started[-1].poll() is not None
+    assert len(started) == 5 and await rig.pipe.store.dead.all(state="open", limit=10) == []
+    monkeypatch.setattr(isolated_module, "START_SECONDS", 600.0)
+    await recovered(rig)
+    await take_turns(await rig.lease(), parts)
+    assert (await rig.transcript())[0] == "hello"

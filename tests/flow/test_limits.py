@@ -73,7 +73,7 @@ async def _send_for_ever(writer: asyncio.StreamWriter) -> None:
 
 
 async def test_a_body_without_end_is_cut_off(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("producers.server.http.LINGER_BYTES", 4 * 1024 * 1024)
+    monkeypatch.setattr("producers.server.body.LINGER_BYTES", 4 * 1024 * 1024)
     async with served(pipe) as door, door.socket() as (_, writer):
         writer.write(door.head("/v1/messages", f"authorization: Bearer {API_KEY}", "transfer-encoding: chunked"))
         with pytest.raises(ConnectionError):

@@ -13,6 +13,7 @@ import pytest
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
+from producers.server.app import build_app
 from shared import keys, metrics
 from shared.clock import now_ms
 from shared.embedded import child
@@ -228,8 +229,26 @@ class Failing:
 async def probed(make_settings: Callable[..., Settings]) -> AsyncIterator[httpx.AsyncClient]:
     port = child.free_port()
     client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60)
-    async with open_probe(make_settings(metrics=MetricsBlock(port=port))), client:
+    async with open_probe(make_settings(metrics=MetricsBlock(port=port)), "worker"), client:
         yield client
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_the_port_of_a_process_tells_no_more_than_a_receivers_metrics(
+    make_settings: Callable[..., Settings], pipe: Pipeline
+) -> None:
+    receiver: Any = build_app(pipe)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(receiver), base_url="http://receiver") as client:
+        known = samples((await client.get("/metrics")).content).keys()
+    async with probed(make_settings) as client:
+        answer = await client.get("/metrics")
+        found = samples(answer.content)
+        for path in ("/", "/readyz", "/openapi.json", "/v1/scale", "/metrics/", "/healthz/x"):
+            assert (await client.get(path)).status_code == 404, path
+    assert {series for series in found if not series[0].startswith(("process_", "python_"))} <= {
+        *known,
+        ("keyturn_process_info", (("kind", "worker"),)),
+    }
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -242,7 +261,7 @@ async def test_a_process_of_its_own_gives_its_metrics_on_a_port(make_settings: C
         assert (await client.get("/other")).status_code == 404
         assert (await client.post("/metrics")).status_code == 405
         taken = make_settings(metrics=MetricsBlock(port=client.base_url.port or 0))
-        async with open_probe(taken):  # says so, and goes on
+        async with open_probe(taken, "worker"):  # says so, and goes on
             pass
-    async with open_probe(make_settings()):
+    async with open_probe(make_settings(), "worker"):
         pass

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -19,13 +20,19 @@ from shared.operating.schedules import Maker, WantedSchedule, add_schedule, remo
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.schedules import listed_schedules
 from shared.settings import LlmSettings, ScheduleSettings, Settings
+from tests.flow.test_steps import killed
 from tests.store.books import ask
+from tests.support.counted import Killed
 from tests.support.openai import KEY, MODEL, Asked, Provider, a_call, open_provider
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.working import working
+from workers.agents import isolated, remote_tools
+from workers.agents.isolated import Isolated
 from workers.agents.llm import LlmAgent
 from workers.agents.tools.tool import CallContext
+from workers.side import own_tools as own
 from workers.side.own_tools import NOT_READ, own_tools
+from workers.turn.take import take_turns
 
 MakeSettings = Callable[..., Settings]
 WAIT_SECONDS = 120
@@ -55,10 +62,12 @@ async def until(true: Callable[[], Awaitable[object]]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def asked(pipe: Pipeline, provider: Provider, text: str = "please", chat: str = "c1") -> list[str]:
+async def asked(
+    pipe: Pipeline, provider: Provider, text: str = "please", chat: str = "c1", agent: LlmSettings | None = None
+) -> list[str]:
     """The rows of the chat after the agent has answered."""
     rig = Rig(pipe)
-    async with working(pipe, LlmAgent(config(provider))):
+    async with working(pipe, LlmAgent(agent or config(provider))):
         await rig.accept(text, chat=chat)
 
         async def answered() -> bool:
@@ -182,3 +191,120 @@ async def test_the_same_call_made_again_makes_one_schedule(rig: Rig) -> None:
 def test_a_tool_that_is_not_there_is_refused_at_start() -> None:
     with pytest.raises(ValidationError, match="none of schedule, send"):
         LlmSettings(own_tools=("fly",))
+
+
+class Dies:
+    """Kills the worker at a failpoint, once."""
+
+    def __init__(self, point: str) -> None:
+        self._point: str | None = point
+
+    def reach(self, point: str) -> None:
+        if point == self._point:
+            self._point = None
+            raise Killed
+
+
+async def test_ag13_a_tool_of_our_own_whose_worker_died_inside_it_is_called_again_with_the_same_key(
+    make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt after a worker's death runs in a process of its own, as in a real worker."""
+    added: Any = add_schedule
+
+    async def adding(*about: Any, key: str) -> Any:
+        keys.append(key)
+        made = await added(*about, key=key)
+        if len(keys) == 1:
+            raise Killed
+        return made
+
+    keys: list[str] = []
+    monkeypatch.setattr(own, "add_schedule", adding)
+    async with (
+        isolated_llm(monkeypatch, says(calling(ADD), "done")) as provider,
+        open_pipeline(make_settings(llm=config(provider), agent="llm", titles=False)) as pipe,
+    ):
+        agent = LlmAgent(config(provider))
+        agent.take_tools(own.own_tools(pipe, agent.own_tools))
+        rig = Rig(pipe, agent)
+        await rig.accept("please")
+        await killed(rig)
+        await next_attempt(rig, provider)
+        [schedule] = await listed_schedules(pipe.store, 10)
+        rows = await rig.transcript()
+    assert len(keys) == 2 and len(set(keys)) == 1
+    assert schedule.id in rows[2] and rows[-1] == "done"
+    offered = [[tool["function"]["name"] for tool in request.body["tools"]] for request in provider.requests]
+    assert offered[0] == offered[-1]  # the model is told of the same tools, so its provider knows the prompt again
+
+
+@pytest.mark.parametrize("point", ["isolated.before_tool", "isolated.after_tool"])
+async def test_a_worker_that_dies_while_it_runs_a_tool_for_an_isolated_turn_leaves_one_schedule(
+    make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    async with (
+        isolated_llm(monkeypatch, says(calling(ADD), "done")) as provider,
+        open_pipeline(make_settings(llm=config(provider), agent="llm", titles=False)) as pipe,
+    ):
+        rig = Rig(pipe)
+        await rig.accept("please")
+        await rig.lease()  # a worker begins the first attempt, and dies with it
+        agent = Isolated("llm")
+        agent.take_tools(own.own_tools(pipe, ("schedule",)))
+        monkeypatch.setattr(remote_tools, "reach", Dies(point).reach)
+        try:
+            for is_killed in (True, False):
+                await rig.expire_lease(pipe.turns, key_of())
+                await pipe.turns.recover(key_of())
+                turns = take_turns(await rig.lease(), replace(rig.parts(), isolated_agent=agent))
+                with pytest.raises(Killed) if is_killed else nullcontext():
+                    await turns
+        finally:
+            agent.close()
+        assert len(await listed_schedules(pipe.store, 10)) == 1
+        assert (await rig.transcript())[-1] == "done"
+
+
+async def test_an_isolated_turn_is_told_what_is_wrong_with_a_call_of_our_own_tools(
+    make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def breaks(*about: Any, **more: Any) -> Any:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr(own, "add_schedule", breaks)
+    wrong = a_call("schedule_add", '{"when": 5}', "call_2")
+    async with (
+        isolated_llm(monkeypatch, says(calling(ADD, wrong), "done")) as provider,
+        open_pipeline(make_settings(llm=config(provider), agent="llm", titles=False)) as pipe,
+    ):
+        rig = Rig(pipe)
+        await rig.accept("please")
+        await rig.lease()  # a worker begins the first attempt, and dies with it
+        await next_attempt(rig, provider)
+        rows = await rig.transcript()
+    assert rows[2] == "schedule_add failed: ZeroDivisionError: by nothing"
+    assert rows[3].startswith("Not run: the arguments are wrong.")
+
+
+@asynccontextmanager
+async def isolated_llm(monkeypatch: pytest.MonkeyPatch, answer: Any) -> AsyncIterator[Provider]:
+    """A provider, and an environment in which isolated processes find it."""
+    async with open_provider(answer=answer) as provider:
+        named = {"MODEL": MODEL, "BASE_URL": provider.url, "API_KEY": KEY, "OWN_TOOLS": "schedule,send"}
+        for name, value in named.items():
+            monkeypatch.setenv(f"KEYTURN_LLM__{name}", value)
+        monkeypatch.setenv("KEYTURN_AGENT", "llm")
+        monkeypatch.setattr(isolated, "START_SECONDS", 600.0)
+        yield provider
+
+
+async def next_attempt(rig: Rig, provider: Provider) -> None:
+    """The dead worker's lease has run out, and a real worker takes the key."""
+    await rig.expire_lease(rig.pipe.turns, key_of())
+    await rig.pipe.turns.recover(key_of())
+    async with working(rig.pipe, LlmAgent(config(provider))):
+
+        async def answered() -> bool:
+            return (await rig.transcript())[-1:] == ["done"]
+
+        await until(answered)

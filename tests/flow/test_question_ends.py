@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from keyturn import Ask, Done, Reply, Turn
 from shared.clock import now_ms
 from shared.door import accept
 from shared.messages import Terms
 from shared.operating.messages import drop_message
 from shared.pipeline import open_pipeline
-from shared.settings import BudgetSettings, Settings
+from shared.settings import BudgetSettings, ResetSettings, Settings
 from tests.flow.test_asking import BOTH, TEA, careful, dying_at, last_told, questions, say
 from tests.flow.test_steps import by_rows, kill_inside, killed, left_in_sql, next_worker
 from tests.store.books import ask, write
@@ -21,9 +23,11 @@ from tests.support import counted
 from tests.support.counted import Killed, World
 from tests.support.openai import open_provider
 from tests.support.pipe import Rig, an_inbound, control_key, key_of
+from workers.agents.functions import GeneratorAgent
 from workers.agents.resolve import resolve
 from workers.agents.tools.approval import SHOWN_CHARACTERS, TOO_LONG
 from workers.side.budget import Budgets
+from workers.turn.question import ASKING
 from workers.turn.take import take_turns
 from workers.upkeep import asks as upkeep
 from workers.upkeep.asks import OverdueQuestions
@@ -71,6 +75,19 @@ async def test_ag7_a_question_expires_though_its_mail_is_stopped_and_then_droppe
         await rig.turns(control)
         await rig.run_turns()
     assert await questions(rig) == ["expired"] and await left_in_sql(rig) == 0 and world.charged == []
+
+
+async def test_how_a_question_ended_is_known_for_a_month(rig: Rig, world: World) -> None:
+    day = 24 * 3_600_000
+    async with open_provider(answer=by_rows(TEA)) as provider:
+        rig.agent = careful(provider, approval_seconds=3600)
+        await say(rig, "tea please")
+        await overdue(rig)
+        await rig.run_turns()
+    for days, known in ((29, ["expired"]), (31, [])):
+        await write(rig.pipe.store, "UPDATE asks SET ended_at = :at", at=now_ms() - days * day)
+        await OverdueQuestions(rig.pipe).look()
+        assert await questions(rig) == known
 
 
 async def test_ag7_two_questions_of_a_run_expire_and_the_chat_is_told_what_came_of_it_only(
@@ -172,6 +189,55 @@ async def test_ag7_an_answer_after_the_time_runs_nothing_though_no_housekeeper_l
         await write(rig.pipe.store, "UPDATE asks SET expires_at = :at WHERE state = 'open'", at=now_ms() - 1)
         assert (await say(rig, word, chat="late")).startswith("That question has expired")
     assert world.charged == ["tea"] and await questions(rig) == ["answered", "open"]
+
+
+async def asks_for_ever(turn: Turn) -> Any:
+    """An agent whose question has no end: any words answer it."""
+    if turn.answers:
+        yield Done((Reply(f"{turn.answers['q'].text}!"),))
+    elif turn.mail[0].text == "ask me":
+        yield Ask("q", "Well?")
+    else:
+        yield Done((Reply("fine"),))
+
+
+async def test_new_ends_the_questions_of_the_conversation_and_closes_their_runs(rig: Rig) -> None:
+    rig.agent = GeneratorAgent(asks_for_ever)
+    assert await say(rig, "ask me") == "Well?"
+    await say(rig, "/title before")
+    await say(rig, "/new")
+    [row] = await ask(rig.pipe.store, "SELECT state, ended_at FROM asks")
+    assert row["state"] == "closed" and row["ended_at"] is not None and await left_in_sql(rig) == 0
+    assert await say(rig, "red") == "fine"
+    assert (await say(rig, "/deny")).startswith("The conversation with that question is over")
+    assert (await say(rig, "/resume before")).startswith("Back in")
+    assert await say(rig, "red") == "fine"  # where it was asked, too
+    session, _ = await rig.pipe.store.transcript.load(key_of(), "")
+    assert ASKING not in session.facts
+
+
+async def test_a_conversation_that_ends_by_itself_ends_its_questions(make_settings: Callable[..., Settings]) -> None:
+    idle = ResetSettings(mode="idle", idle_minutes=30, notify_exclude=())
+    async with open_pipeline(make_settings(reset=idle)) as pipe:
+        rig = Rig(pipe, GeneratorAgent(asks_for_ever))
+        await say(rig, "ask me")
+        await write(pipe.store, "UPDATE sessions SET updated_at = :past", past=now_ms() - 3_600_000)
+        assert await say(rig, "red") == "fine"
+        assert await questions(rig) == ["closed"] and await left_in_sql(rig) == 0
+
+
+async def test_new_in_one_chat_leaves_open_what_was_asked_in_another_chat_of_the_same_conversation(rig: Rig) -> None:
+    rig.agent = GeneratorAgent(asks_for_ever)
+    await say(rig, "ask me")
+    await say(rig, "/title shared")
+    await say(rig, "hello", chat="other")
+    await say(rig, "/resume shared", chat="other")
+    await say(rig, "ask me", chat="other")
+    assert await questions(rig) == ["open", "open"]
+    await say(rig, "/new", chat="other")
+    assert await questions(rig) == ["open", "closed"]
+    assert await say(rig, "red") == "red!"
+    assert await questions(rig) == ["answered", "closed"] and await left_in_sql(rig) == 0
 
 
 async def test_the_steps_of_a_run_are_kept_while_its_question_is_open(rig: Rig, world: World) -> None:

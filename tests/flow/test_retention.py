@@ -32,11 +32,10 @@ async def test_after_30_days_the_plumbing_is_forgotten_and_the_conversation_and_
     while await duty.look() < duty.every_seconds:
         pass
     left = {table: await ask(pipe.store, f"SELECT * FROM {table}") for table in ("inbox", "outbox", "turns")}
-    [row] = left["inbox"]
-    assert (row["payload"], row["event_id"], row["session_key"], row["turn_id"]) == ("", "", "", None)
-    assert left["outbox"] == left["turns"] == []
+    assert left == {"inbox": [], "outbox": [], "turns": []}
     traced = await find_message(pipe, said.id)
     assert (traced.state, traced.session_key, traced.event_id) == (State.ANSWERED, None, None)
+    assert [*traced.timings] == ["received", "committed"] and (traced.platform, traced.attempts) == ("local", 1)
     again = await accept(pipe, said)
     assert not again.fresh and again.state == State.ANSWERED and again.session_key == key
     assert await rig.transcript(key) == ["hello", "echo: hello"]

@@ -382,7 +382,7 @@ async def test_a_line_that_a_crash_cut_off_is_dropped_and_the_others_are_read(tm
         assert await waiting_in(path) == events[: whole[:cut].count(b"}\n")]
         await keep(path, "next")
         assert (await kept_in(path))[-1] == "next"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
 
 
 async def test_a_spool_that_is_never_empty_does_not_grow_for_ever(

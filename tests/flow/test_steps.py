@@ -15,17 +15,19 @@ from pydantic import SecretStr
 from keyturn import Call, Done, Entry, Reply, Turn
 from shared.pipeline import open_pipeline
 from shared.reading.trace import find_message, with_steps
-from shared.settings import LlmSettings, Settings
+from shared.settings import CustomCommand, LlmSettings, Settings
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
 from tests.store.books import ask
 from tests.support import counted
 from tests.support.counted import Killed, World
 from tests.support.openai import KEY, MODEL, Asked, Provider, a_call, open_provider
-from tests.support.pipe import Rig, key_of
+from tests.support.pipe import Rig, control_key, key_of
+from tests.support.working import working
 from workers.agents.functions import GeneratorAgent
 from workers.agents.isolated import Isolated
 from workers.agents.llm import LlmAgent
 from workers.turn import steps
+from workers.turn.counting import CRASH_FACTOR
 from workers.turn.take import take_turns
 
 SECONDS = 60
@@ -65,11 +67,17 @@ def by_rows(run: tuple[tuple[tuple[str, str], ...], ...] = RUN) -> Callable[[Ask
 
 
 async def next_worker(rig: Rig, key: str = key_of()) -> None:
-    """The worker is dead, its lease has run out, and another one takes the key."""
-    await rig.expire_lease(rig.pipe.turns, key)
-    await rig.pipe.turns.recover(key)
+    """The worker is dead, its lease has run out, and another one takes the key. A last renewal of the dead one may still be on its
+    way."""
     async with asyncio.timeout(SECONDS):
-        await rig.run_turns(key)
+        lane, job = rig.pipe.turns, None
+        while job is None:
+            await rig.expire_lease(lane, key)
+            await lane.recover(key)
+            job = await rig.pop(lane, key)
+        started = await rig.start_job(lane, key, job)
+        assert started.lease is not None
+        await rig.turns(started.lease)
 
 
 async def killed(rig: Rig, key: str = key_of()) -> None:
@@ -273,6 +281,20 @@ async def test_ag17_a_tool_that_was_removed_between_two_attempts_is_an_error_for
     assert (await rig.transcript())[-1] == "enjoy" and len(world.charged) == (dies == "inside")
 
 
+async def test_ag17_of_a_keyed_call_that_had_begun_nobody_says_that_it_was_not_run_because_its_tool_is_gone(
+    rig: Rig, world: World
+) -> None:
+    async with open_provider(answer=by_rows(((("order", "tea"),),))) as provider:
+        rig.agent = LlmAgent(config(provider))
+        await rig.accept("tea")
+        kill_inside(world, "tea")
+        await killed(rig)
+        rig.agent = LlmAgent(config(provider, tools=("tests.support.toolbox",)))
+        await next_worker(rig)
+    [told] = await results(rig)
+    assert told.startswith("order may have happened") and len(world.ordered) == 1
+
+
 async def test_ag19_a_plain_answer_costs_what_an_echo_costs_and_one_statement_that_its_batch_shares(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,6 +393,124 @@ async def test_a_message_that_is_set_aside_leaves_no_step_behind(rig: Rig, world
         await next_worker(rig)
     [dead] = await rig.pipe.store.dead.all(state="open", limit=10)
     assert dead["reason"] == "crashed" and await left_in_sql(rig) == 0
+
+
+# -- what is stopped
+
+
+def hang(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when a tool that looks something up hangs."""
+    hangs = asyncio.Event()
+
+    async def look(what: str) -> str:
+        hangs.set()
+        await asyncio.sleep(3600)
+        return what
+
+    monkeypatch.setattr(counted.look, "_function", look)
+    return hangs
+
+
+async def stopped(rig: Rig, hangs: asyncio.Event, *texts: str) -> None:
+    """Say these to a worker, and stop the last one while its tool hangs."""
+    async with working(rig.pipe, rig.agent), asyncio.timeout(SECONDS):
+        for text in texts:
+            await rig.accept(text)
+        await hangs.wait()
+        await rig.accept("/stop")
+        while await ask(rig.pipe.store, "SELECT id FROM inbox WHERE state = 'pending'"):
+            await asyncio.sleep(0.05)
+
+
+async def test_a_stopped_custom_command_stays_in_the_conversation_with_what_it_did(
+    make_settings: Callable[..., Settings], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, run = hang(monkeypatch), ((("charge", "tea"), ("look", "bill")),)
+    settings = make_settings(commands={"buy": CustomCommand(prompt="buy {args}")})
+    async with open_provider(answer=by_rows(run)) as provider, open_pipeline(settings) as pipe:
+        rig = Rig(pipe, LlmAgent(config(provider)))
+        await stopped(rig, hangs, "/buy tea")
+        found = await rig.transcript()
+    assert world.charged == ["tea"] and found[0] == "buy tea" and "charged tea" in found
+
+
+async def test_a_stopped_retry_leaves_the_earlier_answer_and_a_note_of_what_it_did(
+    make_settings: Callable[..., Settings], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, asked = hang(monkeypatch), list[str]()
+
+    def model(request: Asked) -> str | dict[str, Any]:
+        asked.append(request.last)
+        if len(asked) == 1:
+            return "there is none"
+        calls = [a_call("charge", '{"what":"tea"}', "c0"), a_call("look", '{"what":"bill"}', "c1")]
+        return {"content": None, "tool_calls": calls}
+
+    async with open_provider(answer=model) as provider, open_pipeline(make_settings(titles=False)) as pipe:
+        rig = Rig(pipe, LlmAgent(config(provider)))
+        await stopped(rig, hangs, "tea", "/retry")
+        found = [text for text in await rig.transcript() if not text.startswith("/")]
+    assert world.charged == ["tea"] and found[:3] == ["tea", "there is none", "tea"]
+    assert found[3].endswith("had its effect or may have had it: charge.")
+
+
+async def test_a_message_that_is_stopped_between_two_attempts_leaves_a_note_of_what_the_first_did(
+    rig: Rig, world: World
+) -> None:
+    async with open_provider(answer=by_rows(((("charge", "tea"),),))) as provider:
+        rig.agent = LlmAgent(config(provider))
+        await rig.accept("tea")
+        kill_inside(world, "tea")
+        await killed(rig)
+        await rig.accept("/stop")
+        _, lease = await rig.start(rig.pipe.control, control_key(key_of()))
+        assert lease is not None
+        await rig.turns(lease)
+        await next_worker(rig)
+    said, note = (await rig.transcript())[:2]
+    assert world.charged == ["tea"] and said == "tea"
+    assert note.endswith("had its effect or may have had it: charge.") and await left_in_sql(rig) == 0
+
+
+# -- dead letters
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_dead_letter_leaves_a_note_of_the_effects_that_its_calls_had(
+    make_settings: Callable[..., Settings], world: World, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """The next turn reads it, and so does a replay. `dies`: every worker does, instead of a model that answers nothing."""
+
+    def model(asked: Asked) -> str | dict[str, Any]:
+        return "hello" if asked.last == "and now?" else {"content": None, "tool_calls": None}
+
+    once = by_rows(((("charge", "tea"),),))
+    async with (
+        open_provider(answer=lambda asked: once(asked) if asked.last == "tea" else model(asked)) as provider,
+        open_pipeline(make_settings(max_attempts=2, backoff_seconds=0.01)) as pipe,
+    ):
+        rig = Rig(pipe, LlmAgent(config(provider)))
+        await rig.accept("tea")
+        if dies:
+            kill_inside(world, "tea")
+            await killed(rig)
+            for _ in range(2 * CRASH_FACTOR - 1):
+                await rig.expire_lease(pipe.turns, key_of())
+                await pipe.turns.recover(key_of())
+                lease = await rig.lease()
+                await lease.begin(lease.mail[0].seq)
+            await next_worker(rig)
+        else:
+            await rig.run_turns()
+            await next_worker(rig)
+        [dead] = await pipe.store.dead.all(state="open", limit=10)
+        assert dead["reason"] == ("crashed" if dies else "error") and world.charged == ["tea"]
+        said, note = await rig.transcript()
+        assert said == "tea" and note.endswith("had its effect or may have had it: charge.")
+        await rig.accept("and now?")
+        await next_worker(rig)
+        assert note in [text for _, text in provider.requests[-1].messages]
+        assert await left_in_sql(rig) == 0
 
 
 # -- isolated

@@ -21,6 +21,9 @@ from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.reading import answer_of
 from workers.agents.llm import LlmAgent
 from workers.agents.model.contract import TooLong, Unfinished
+from workers.agents.openai_format import client
+from workers.agents.openai_format.form import body
+from workers.agents.openai_format.groups import AT_ONCE
 from workers.agents.openai_format.pace import PROCESS_PACE
 from workers.agents.reading import Reading
 
@@ -73,6 +76,25 @@ async def test_a_long_answer_that_comes_fast_is_few_deltas() -> None:
         took = loop.time() - begun
     deltas = [event.text for event in events if isinstance(event, Delta)]
     assert "".join(deltas) == words and len(deltas) <= 2 + 20 * took
+
+
+async def test_other_tasks_run_between_the_beginnings_of_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+
+    def counted(name: str, *about: Any) -> bytes:
+        begun.append(name)
+        return body(name, *about)
+
+    monkeypatch.setattr(client, "body", counted)
+    async with open_provider() as provider:
+        agent = LlmAgent(config(provider))
+        answers = asyncio.gather(*(events_of(agent, a_turn()) for _ in range(100)))
+        seen = [0]
+        async with asyncio.timeout(SECONDS):
+            while not answers.done():
+                await asyncio.sleep(0)
+                seen.append(len(begun))
+    assert len(begun) == 100 and max(after - before for before, after in pairwise(seen)) <= AT_ONCE
 
 
 async def test_the_more_answers_are_streamed_at_once_the_fewer_deltas_each_of_them_has(

@@ -158,6 +158,17 @@ async def test_a_held_key_is_listed_as_paused(bench: Workbench) -> None:
     assert (await state_of_key(bench.lane, KEY)).paused == "all"
 
 
+async def test_a_key_that_runs_again_is_not_listed_as_paused_any_more(bench: Workbench) -> None:
+    await hold(bench.server, 1, ["all"])
+    await parked(bench)
+    await hold(bench.server, 2, [])
+    await free(bench.lane, KEY)
+    lease = await bench.lease()
+    assert (await state_of_key(bench.lane, KEY)).paused is None
+    await lease.release(spent=False)
+    assert (await state_of_key(bench.lane, KEY)).state is KeyPhase.AWAKE
+
+
 async def test_scopes_that_begin_alike_are_told_apart(bench: Workbench) -> None:
     chats = ["to:irc:1", "to:irc:1!", "to:irc:12"]
     await hold(bench.server, 1, chats)

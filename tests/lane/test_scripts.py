@@ -233,6 +233,24 @@ async def test_counts_belong_to_one_piece_of_mail(bench: Workbench) -> None:
     assert earlier.attempts_before(1) == (0, 0)
 
 
+async def test_of_other_mail_than_the_counted_no_attempt_is_known(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await (await bench.lease()).release(spent=True)
+    lease = await bench.lease()
+    assert (lease.attempts_before(1), lease.attempts_before(2)) == ((1, 1), (0, 0))
+
+
+async def test_who_asks_whether_a_key_is_still_its_own_has_lost_it_where_it_is_not(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease, told = await bench.lease(), list[str]()
+    lease.on_lost = lambda: told.append("lost")
+    assert await lease.is_ours() and not lease.lost and told == []
+    await bench.expire("k")
+    await bench.lane.recover("k")
+    await bench.lease()
+    assert not await lease.is_ours() and lease.lost and told == ["lost"]
+
+
 async def test_a_lease_may_begin_other_mail_than_its_head(bench: Workbench) -> None:
     """As when the journal says that another message comes first."""
     await bench.put("k", 2)

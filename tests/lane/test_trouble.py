@@ -24,10 +24,12 @@ from shared.leader import Leader
 from shared.messages import Session
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.keys import keys_at_work
+from shared.redis_servers import RedisServer
 from shared.settings import Settings
 from shared.window import Window
 from tests.lane.workbench import Workbench
 from tests.support.pipe import Rig, key_of
+from tests.support.proxy import Way
 from tests.support.servers import Databases
 from tests.support.valkeys import Valkeys
 from tests.support.working import keeping, working
@@ -118,6 +120,12 @@ async def test_a_name_of_another_kind_is_no_refusal_that_passes(bench: Workbench
     await bench.client.set(keys.state("turns", "k"), "not a hash")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         await bench.lane.recover("k")
+
+
+async def test_a_mistake_of_the_caller_is_no_outage_and_harms_no_later_call(bench: Workbench) -> None:
+    with pytest.raises(TypeError):
+        await bench.server.call(ATTEMPT, [keys.state("turns", "k")], [object(), 1])
+    assert await bench.put("k", 1) is Put.WOKEN
 
 
 async def test_a_demoted_primary_is_left_although_it_keeps_its_connections(pair: Valkeys) -> None:
@@ -277,6 +285,20 @@ async def test_every_call_ends_when_a_connection_falls_silent_and_the_next_one_s
                 await call()
             assert await call() or name in ("publish", "due"), name
     await bench.close()
+
+
+async def test_a_command_whose_answer_was_lost_is_not_run_a_second_time(valkeys: Valkeys) -> None:
+    server = RedisServer(valkeys.url)
+    await server.asked(server.client.ping())
+    valkeys.network.hold(Way.TO_CLIENT)
+    counting = asyncio.create_task(server.asked(server.client.incr("counted")))
+    await until(lambda: valkeys.client.get("counted") == b"1")
+    valkeys.network.reset()
+    await valkeys.network.heal()
+    with pytest.raises(Unavailable):
+        await counting
+    assert await server.asked(server.client.get("counted")) == b"1"
+    await server.close()
 
 
 async def test_a_housekeeper_goes_on_after_its_connections_fell_silent(sqlite_pipe: Pipeline, valkeys: Valkeys) -> None:

@@ -17,13 +17,13 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any
 
 from tests.mutants.groups import calling_files, python_files
-from tests.mutants.swapping import Product
+from tests.mutants.swapping import Change, Product
 
 LIBRARIES = (
     "aiohttp",
@@ -59,20 +59,29 @@ def main() -> None:
     for name in LIBRARIES:
         with suppress(ImportError):
             importlib.import_module(name)
-    product = Product(Path.cwd(), [*python_files(), *calling_files()]) if "--warm" in sys.argv else None
+    changes_of = _imported() if "--warm" in sys.argv else None
     print("ready", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
-        changes: list[tuple[FunctionType, CodeType]] | None = []
-        if product is not None and asked["mutant"] is not None:
-            changes = product.changes(*asked["mutant"])
+        changes: list[Change] | None = []
+        if changes_of is not None and asked["mutant"] is not None:
+            changes = changes_of(*asked["mutant"])
         if changes is None:
             print(json.dumps({"cold": True}), flush=True)
         else:
             print(json.dumps(_answer(asked["tests"], asked["limit"], changes)), flush=True)
 
 
-def _answer(tests: str, limit: float, changes: list[tuple[FunctionType, CodeType]]) -> dict[str, Any]:
+def _imported() -> Callable[[str, str, str], list[Change] | None]:
+    """Import the product. What a mutant changes in it is asked for by its path and the text before and after."""
+    product = Product(Path.cwd(), [*python_files(), *calling_files()])
+    from tests.mutants.script_swapping import Scripts  # only here: it imports the product, too
+
+    scripts = Scripts(Path.cwd())
+    return lambda path, old, new: product.changes(path, old, new) if path.endswith(".py") else scripts.changes(path)
+
+
+def _answer(tests: str, limit: float, changes: list[Change]) -> dict[str, Any]:
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         child = os.fork()
         if child == 0:
@@ -82,7 +91,7 @@ def _answer(tests: str, limit: float, changes: list[tuple[FunctionType, CodeType
         return {"code": code, "output": output.read()[-20_000:]}
 
 
-def _run(tests: str, output: int, changes: list[tuple[FunctionType, CodeType]]) -> None:
+def _run(tests: str, output: int, changes: list[Change]) -> None:
     """In the fork: put the mutant in, run the tests, and end."""
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -92,8 +101,8 @@ def _run(tests: str, output: int, changes: list[tuple[FunctionType, CodeType]]) 
     try:
         import pytest
 
-        for function, changed in changes:
-            function.__code__ = changed
+        for of, name, changed in changes:
+            setattr(of, name, changed)
         code = int(pytest.main([*OPTIONS, f"@{tests}"]))
     finally:
         sys.stdout.flush()

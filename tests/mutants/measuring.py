@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ from tests.mutants.lines import carried
 
 KEPT = ROOT / ".tools" / "mutants"
 DIRECTORY = "MUTANTS_DIRECTORY"  # of what one process measures
-# These run for minutes by themselves: the mutants meet everything else.
-LEFT_OUT = ("tests/faults", "tests/bench", "tests/mutants")
+# These run for minutes by themselves, or run no code of the product (tests/model): the mutants meet everything else.
+LEFT_OUT = ("tests/faults", "tests/bench", "tests/mutants", "tests/model")
 SETTINGS = """
 [run]
 parallel = true
@@ -139,7 +140,7 @@ def keep(
 ) -> None:
     """Keep what each test of a file reached, by the process of the tests and by those that they started."""
     reached: dict[str, dict[str, list[int]]] = {}
-    for data in (own, *_of_children(directory, own)):
+    for data in chain((own,), _of_children(directory, own)):  # one after the other: each is removed after it was read
         data.set_query_contexts([re.escape(name) + "::"])
         for path in sources:
             for line, contexts in data.contexts_by_lineno(str(ROOT / path)).items():
@@ -154,11 +155,12 @@ def keep(
 def _of_children(directory: Path, own: CoverageData) -> Iterator[CoverageData]:
     """What processes that have ended wrote down. One that is still writing is read after the next file of tests."""
     for part in directory.glob("coverage.*"):
-        if str(part) == own.data_filename() or part.name.endswith("-journal"):
+        if str(part) == own.data_filename() or part.name.endswith("-journal") or not part.stat().st_size:
             continue
         data = CoverageData(str(part))
         with suppress(CoverageException):
             data.read()
+            data.measured_contexts()  # fails where a table is not there yet
             yield data
             part.unlink()
 

@@ -12,7 +12,9 @@ Left out, because no test should notice them:
 - the value of a named duration or batch size (`..._SECONDS`, `AT_ONCE`, `timedelta(...)` of a module): it decides when things
   happen or how many at a time, and a test that noticed a second more would fail on a slow machine. Likewise a number given as a
   `timeout`, and a `sleep` that is removed. That there is a time limit at all is tried: its keyword is dropped;
-- whether a duration that a clock measures may be exactly a limit, or must be below it (`monotonic() - began > LOOK_SECONDS`);
+- whether a duration that a clock measures, or that is compared with a named one, may be exactly a limit or must be below it
+  (`monotonic() - began > LOOK_SECONDS`, `delay <= SOON`), and how a pause between two looks grows (`pause = min(pause * 2, …)`);
+- `nowait=True` of a disconnect: the same happens, and the caller waits for the socket;
 - `usedforsecurity=False` of a digest: only an interpreter that allows no such digest for security would notice.
 
 Numbers from 10 on are doubled instead of raised by one: a limit that is off by one hurts nobody, one twice as large does.
@@ -50,6 +52,7 @@ SWAPPED: dict[type[ast.operator], type[ast.operator]] = {
 WHEN_NOT_WHAT = re.compile(
     r"(^|_)(SECONDS|MINUTES|MS|S|PAUSE|AT_ONCE|PER_COMMIT|PAGES?|REST|SPREAD)$|^PAGES?_"
 )  # ends of names
+IN_SECONDS = re.compile(r"(^|_)(SECONDS|MINUTES|MS|S)$")
 SILENT = {"info", "warning", "error", "exception", "debug", "inc", "observe", "freeze"}  # methods
 SILENT_FUNCTIONS = {"survived", "reach", "share_with_threads", "TypeVar"}
 CLOCKS = {"monotonic", "time"}
@@ -78,12 +81,12 @@ def mutants_of(path: Path, source: str) -> list[Mutant]:
 
 
 def _changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str, str]]:
-    silent = _silent_conditions(tree)
+    silent, durations = _silent_conditions(tree), _durations(tree)
     for node in _living(tree):
         if node in silent:
             continue
         match node:
-            case ast.Compare() if not _is_by_the_clock(node):
+            case ast.Compare() if not _is_by_the_clock(node, durations):
                 for i, op in enumerate(node.ops):
                     changed = deepcopy(node)
                     changed.ops[i] = FLIPPED[type(op)]()
@@ -182,15 +185,32 @@ def _is_silent(call: ast.expr, *also: str) -> bool:
 
 
 def _is_unseen(keyword: ast.keyword) -> bool:
-    return keyword.arg in ("strict", "usedforsecurity") or (
+    return keyword.arg in ("strict", "usedforsecurity", "nowait") or (
         keyword.arg == "transaction" and _is_constant(keyword.value, False)
     )
 
 
-def _is_by_the_clock(node: ast.Compare) -> bool:
-    """Whether it compares a time that just passed: nobody can make it pass exactly so long."""
+def _durations(tree: ast.AST) -> set[str]:
+    """The names of a module that stand for a duration."""
+    return {
+        name.id
+        for node in ast.iter_child_nodes(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _called(node.value) == "timedelta"
+        for target in node.targets
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name)
+    }
+
+
+def _is_by_the_clock(node: ast.Compare, durations: set[str]) -> bool:
+    """Whether it compares a time that just passed, or a named duration: nobody cares for a time that is exactly so long."""
     is_order = all(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops)
-    return is_order and any(isinstance(part, ast.Call) and _called(part) in CLOCKS for part in ast.walk(node))
+    return is_order and any(
+        _called(part) in CLOCKS
+        if isinstance(part, ast.Call)
+        else isinstance(part, ast.Name) and (part.id in durations or (part.id.isupper() and IN_SECONDS.search(part.id)))
+        for part in ast.walk(node)
+    )
 
 
 def _is_time_limit(keyword: ast.keyword) -> bool:
@@ -205,9 +225,11 @@ def _is_timing(node: ast.AST) -> bool:
     """Whether it gives a value to a named duration or batch size."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     names = [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+    if names == ["pause"] and isinstance(value, ast.Call) and _called(value) == "min":
+        return True
     if not names or not all(name.isupper() for name in names):
         return False
-    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
     is_timedelta = isinstance(value, ast.Call) and ast.unparse(value.func) == "timedelta"
     return is_timedelta or all(WHEN_NOT_WHAT.search(name) for name in names)
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+Change = tuple[Any, str, Any]  # an object, one of its attributes, and what that becomes
+
 
 class Product:
     """The modules of some folders, imported, with a note of the functions that ran meanwhile."""
@@ -37,7 +39,7 @@ class Product:
         if event == "call":
             self._ran.add((frame.f_code.co_filename, frame.f_code.co_qualname))
 
-    def changes(self, path: str, old: str, new: str) -> list[tuple[FunctionType, CodeType]] | None:
+    def changes(self, path: str, old: str, new: str) -> list[Change] | None:
         """Which functions get which code; None if the change is not in functions alone."""
         file = str(self._root / path)
         changed = changed_functions(compile(old, file, "exec"), compile(new, file, "exec"))
@@ -45,7 +47,7 @@ class Product:
             return None
         by_place = {(before.co_qualname, before.co_firstlineno): after for before, after in changed}
         found = [
-            (function, by_place[place])
+            (function, "__code__", by_place[place])
             for function in gc.get_objects()
             if isinstance(function, FunctionType)
             and function.__code__.co_filename == file

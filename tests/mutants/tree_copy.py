@@ -87,8 +87,7 @@ class Copy:
         (self._root / "plan.json").write_text(json.dumps(limits))
         limit = max(limits.values()) + time_limit(START_SECONDS)
         question = json.dumps({"tests": str(chosen), "limit": limit, "mutant": change})
-        is_python = change is None or change[0].endswith(".py")
-        answer: dict[str, Any] = self._ask(WARM, question) if is_python else {"cold": True}
+        answer = self._ask(WARM, question)
         if "cold" in answer:
             answer = self._ask(COLD, question)
         self._runs += 1

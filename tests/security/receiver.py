@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from producers.server.app import build_app
 from producers.server.bind import bind
 from producers.server.process import server_config
-from producers.server.unverified import Antechamber
+from producers.server.unverified import UnverifiedRequests
 from shared.pipeline import Pipeline
 from tests.support.door import WAIT_SECONDS, Headers
 
@@ -27,7 +27,7 @@ Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Receiver:
     pipe: Pipeline
     port: int
-    antechamber: Antechamber
+    unverified: UnverifiedRequests
     lines: list[Any]
     open: AsyncExitStack
 
@@ -43,10 +43,10 @@ class Receiver:
         async with httpx.AsyncClient(transport=transport, timeout=WAIT_SECONDS, trust_env=False) as client:
             return await client.post(f"http://{HERE}:{self.port}{path}", content=body, headers=dict(headers))
 
-    async def until_guests(self, count: int) -> None:
+    async def until_unverified(self, count: int) -> None:
         """Wait until so many unverified requests are being read."""
         async with asyncio.timeout(WAIT_SECONDS):
-            while self.antechamber.guests != count:
+            while self.unverified.count != count:
                 await asyncio.sleep(0.01)
 
 
@@ -59,7 +59,7 @@ async def receiving(pipe: Pipeline) -> AsyncIterator[Receiver]:
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         async with AsyncExitStack() as stack:
             try:
-                yield Receiver(pipe, listening.getsockname()[1], app.state.antechamber, lines, stack)
+                yield Receiver(pipe, listening.getsockname()[1], app.state.unverified, lines, stack)
             finally:
                 server.should_exit = server.force_exit = True
                 await serving

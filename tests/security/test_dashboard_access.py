@@ -147,9 +147,20 @@ async def test_settings_are_for_admins(visitor: Visitor) -> None:
 
 async def test_a_foreign_host_name_is_not_answered(admin: Visitor) -> None:
     for host in ("evil.example", "127.0.0.1.evil.example:8081", "", "localhost.:8081", "evil@127.0.0.1"):
-        for path in ("/", "/login", "/static/keyturn.css", "/healthz", "/live"):
+        for path in ("/", "/login", "/static/keyturn.css", "/live", "/healthz/", "/healthz/x", "//healthz"):
             answer = await admin.client.get(path, headers={"host": host})
             assert answer.status_code == 421, path
+
+
+async def test_under_a_foreign_host_name_the_dashboard_says_that_it_lives_and_nothing_else(admin: Visitor) -> None:
+    for host in ("10.244.1.17:8081", "evil.example", ""):
+        asked, head = [
+            await admin.client.request(method, "/healthz", headers={"host": host}) for method in ("GET", "HEAD")
+        ]
+        assert (asked.status_code, asked.text, head.status_code) == (200, "alive\n", 200)
+        assert not {"set-cookie", "location", "access-control-allow-origin"} & asked.headers.keys()
+        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+            assert (await admin.client.request(method, "/healthz", headers={"host": host})).status_code == 421, method
 
 
 async def test_names_of_this_machine_and_of_the_settings_are_answered(settings: Settings, pipe: Pipeline) -> None:

@@ -1,4 +1,4 @@
-"""`keyturn doctor` says what others could read."""
+"""`keyturn doctor` says what others could read, and a receiver tells strangers nothing about itself."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import pytest
 from pydantic import SecretStr
 
 from keyturn.cli.doctor.exposure import check_exposure, is_here, readable_files
+from shared.pipeline import Pipeline
 from shared.platforms.webhook import WebhookSettings
 from shared.settings import Settings
 from tests.conftest import WEBHOOK_SECRET
+from tests.security.receiver import receiving
 
 SECRETS = (SecretStr(WEBHOOK_SECRET),)
 
@@ -51,3 +53,10 @@ def test_what_travels_in_the_clear_is_named_without_its_password(tmp_path: Path)
     found = [finding for finding in check_exposure(settings) if finding.level == "warn" and finding.check != "files"]
     assert [finding.check for finding in found] == ["redis redis://redis.example.org/0", "callback"]
     assert "canary" not in repr(found)
+
+
+async def test_an_answer_names_neither_the_software_nor_the_clock_of_its_machine(pipe: Pipeline) -> None:
+    async with receiving(pipe) as receiver:
+        answers = [await receiver.post(path, b"{}", {}) for path in ("/webhooks/webhook", "/nowhere")]
+    assert [answer.status_code for answer in answers] == [401, 404]
+    assert not [name for answer in answers for name in answer.headers if name in ("server", "date", "x-powered-by")]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from producers.server import http
+from producers.server import body as request_body
 from tests.support.door import Door, a_body, signed
 
 InThread = Callable[[Callable[[Any], None]], Coroutine[Any, Any, None]]
@@ -127,7 +127,7 @@ async def test_headers_are_looked_at_before_a_byte_of_the_body(
     async def nobody_reads(*_: object) -> bytes:
         raise AssertionError("the body was read")
 
-    monkeypatch.setattr(http, "_read", nobody_reads)
+    monkeypatch.setattr(request_body, "_read", nobody_reads)
     good = signed(a_body())
     for name in HEADERS:
         for value in (None, "", "x", "v1,short", "v2," + "a" * 44, "9" * 400):
@@ -138,7 +138,7 @@ async def test_headers_are_looked_at_before_a_byte_of_the_body(
                 response = await door.post(b"x" * 100_000, {k: v for k, v in headers.items() if v is not None})
                 assert response.status_code == 401
     with pytest.raises(AssertionError, match="the body was read"):  # which is how the test would notice
-        await http.read_unverified_body(_request(door), door.pipe.settings)
+        await request_body.read_unverified_body(_request(door), door.pipe.settings)
 
 
 def _request(door: Door) -> Any:

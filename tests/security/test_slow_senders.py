@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from producers.server import connection, http
-from producers.server import unverified as antechamber
+from producers.server import body as bodies
+from producers.server import connection, unverified
 from producers.server.unverified import neighbourhood
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
@@ -25,8 +25,8 @@ FOREVER = 3600.0
 @pytest.fixture
 def no_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is slow stays: only the number of slow ones is under test."""
-    monkeypatch.setattr(http, "KEEP_UP_SECONDS", FOREVER)
-    monkeypatch.setattr(http, "LINGER_SECONDS", FOREVER)
+    monkeypatch.setattr(bodies, "KEEP_UP_SECONDS", FOREVER)
+    monkeypatch.setattr(bodies, "LINGER_SECONDS", FOREVER)
     monkeypatch.setattr(connection, "HEAD_SECONDS", FOREVER)
 
 
@@ -48,27 +48,27 @@ async def test_many_slow_webhooks_of_one_address_keep_nobody_else_out(
     make_settings: MakeSettings, no_deadlines: None
 ) -> None:
     async with open_pipeline(make_settings(body_timeout_seconds=FOREVER)) as pipe, receiving(pipe) as receiver:
-        slow = [await slow_webhook(receiver) for _ in range(antechamber.PER_ADDRESS)]
-        await receiver.until_guests(antechamber.PER_ADDRESS)
+        slow = [await slow_webhook(receiver) for _ in range(unverified.PER_ADDRESS)]
+        await receiver.until_unverified(unverified.PER_ADDRESS)
         for _ in range(20):
             reader, _ = await slow_webhook(receiver)
             assert await status_of(reader) == 429
         await lets_others_in(receiver)
         for _, writer in slow[:5]:
             writer.transport.abort()
-        await receiver.until_guests(antechamber.PER_ADDRESS - 5)  # what left makes room
+        await receiver.until_unverified(unverified.PER_ADDRESS - 5)  # what left makes room
         await slow_webhook(receiver)
-        await receiver.until_guests(antechamber.PER_ADDRESS - 4)
+        await receiver.until_unverified(unverified.PER_ADDRESS - 4)
 
 
 async def test_unverified_requests_are_bounded_in_all_and_known_senders_are_not_among_them(
     make_settings: MakeSettings, no_deadlines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(antechamber, "IN_ALL", 6)
+    monkeypatch.setattr(unverified, "IN_ALL", 6)
     async with open_pipeline(make_settings(body_timeout_seconds=FOREVER)) as pipe, receiving(pipe) as receiver:
         for n in range(6):
             await slow_webhook(receiver, f"127.0.0.{n + 10}")
-        await receiver.until_guests(6)
+        await receiver.until_unverified(6)
         reader, _ = await slow_webhook(receiver, "127.0.0.99")
         assert await status_of(reader) == 503
         assert (await receiver.post("/v1/messages", a_body(), KEY)).status_code == 202
@@ -77,7 +77,7 @@ async def test_unverified_requests_are_bounded_in_all_and_known_senders_are_not_
 async def test_the_bytes_of_unverified_bodies_are_bounded_in_all(
     make_settings: MakeSettings, no_deadlines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(antechamber, "BYTES_IN_ALL", 300_000)
+    monkeypatch.setattr(unverified, "BYTES_IN_ALL", 300_000)
     async with open_pipeline(make_settings(body_timeout_seconds=FOREVER)) as pipe, receiving(pipe) as receiver:
         writers = []
         for n in range(2):
@@ -86,14 +86,14 @@ async def test_the_bytes_of_unverified_bodies_are_bounded_in_all(
             writer.write(request_head(WEBHOOK, {**head, "content-length": "200000"}) + b"x" * 140_000)
             writers.append(writer)
         async with asyncio.timeout(WAIT_SECONDS):
-            while receiver.antechamber.bytes < 280_000:
+            while receiver.unverified.bytes < 280_000:
                 await asyncio.sleep(0.01)
         big = b"x" * 50_000
         assert (await receiver.post(WEBHOOK, big, signed(big))).status_code == 503
         for writer in writers:
             writer.transport.abort()
-        await receiver.until_guests(0)
-        assert receiver.antechamber.bytes == 0
+        await receiver.until_unverified(0)
+        assert receiver.unverified.bytes == 0
         assert (await receiver.post(WEBHOOK, big, signed(big))).status_code == 200
 
 
@@ -106,12 +106,12 @@ async def test_a_signed_body_as_large_as_the_limit_is_read(receiver: Receiver) -
 async def test_an_unverified_body_that_does_not_keep_up_is_408_before_a_known_one(
     make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "KEEP_UP_SECONDS", 0.2)
-    monkeypatch.setattr(http, "KEEP_UP_BYTES", 1000)
+    monkeypatch.setattr(bodies, "KEEP_UP_SECONDS", 0.2)
+    monkeypatch.setattr(bodies, "KEEP_UP_BYTES", 1000)
     async with open_pipeline(make_settings(body_timeout_seconds=FOREVER)) as pipe, receiving(pipe) as receiver:
         reader, _ = await slow_webhook(receiver)
         assert await status_of(reader) == 408
-        body = b"x" * http.KEEP_UP_BYTES + b"y"
+        body = b"x" * bodies.KEEP_UP_BYTES + b"y"
         reader, writer = await receiver.dial()
         writer.write(request_head(WEBHOOK, {**signed(body), "content-length": str(len(body))}) + body[:-1])
         reader_known, writer_known = await receiver.dial()
@@ -128,12 +128,12 @@ async def test_an_unverified_body_that_does_not_keep_up_is_408_before_a_known_on
 async def test_refused_senders_that_go_on_sending_are_bounded_too(
     pipe: Pipeline, no_deadlines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(antechamber, "PER_ADDRESS", 4)
+    monkeypatch.setattr(unverified, "PER_ADDRESS", 4)
     async with receiving(pipe) as receiver:
         for _ in range(4):
             _, writer = await receiver.dial()
             writer.write(request_head(WEBHOOK, {"content-length": "1000"}) + b"x")
-        await receiver.until_guests(4)
+        await receiver.until_unverified(4)
         reader, writer = await receiver.dial()
         writer.write(request_head(WEBHOOK, {"content-length": "1000"}) + b"x")
         assert await status_of(reader) == 401  # at once, and the line is cut
@@ -226,7 +226,7 @@ def test_an_address_is_what_one_sender_can_have_many_of() -> None:
 async def test_behind_a_trusted_proxy_each_sender_has_an_address_of_its_own(
     make_settings: MakeSettings, no_deadlines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(antechamber, "PER_ADDRESS", 1)
+    monkeypatch.setattr(unverified, "PER_ADDRESS", 1)
 
     async def slow_behind_proxy(receiver: Receiver, sender: str) -> asyncio.StreamReader:
         reader, writer = await receiver.dial()
@@ -238,9 +238,9 @@ async def test_behind_a_trusted_proxy_each_sender_has_an_address_of_its_own(
     async with open_pipeline(make_settings(**times)) as pipe, receiving(pipe) as receiver:
         await slow_behind_proxy(receiver, "192.0.2.1")
         await slow_behind_proxy(receiver, "192.0.2.2")
-        await receiver.until_guests(2)
+        await receiver.until_unverified(2)
         assert await status_of(await slow_behind_proxy(receiver, "192.0.2.1")) == 429
     async with open_pipeline(make_settings(**times, trusted_proxies=())) as pipe, receiving(pipe) as receiver:
         await slow_behind_proxy(receiver, "192.0.2.1")
-        await receiver.until_guests(1)
+        await receiver.until_unverified(1)
         assert await status_of(await slow_behind_proxy(receiver, "192.0.2.2")) == 429  # nobody believes it

@@ -22,6 +22,13 @@ async def test_a_connection_that_a_cancelled_call_left_in_a_pipeline_is_not_used
         assert await ask(store, "SELECT CAST(:n AS INTEGER) AS n", n=number) == [{"n": number}]
 
 
+async def test_a_connection_that_was_given_back_is_not_kept_as_one_in_use(store: Store) -> None:
+    """Else each that is ever closed would stay in memory."""
+    for number in range(3):
+        assert await ask(store, "SELECT CAST(:n AS INTEGER) AS n", n=number) == [{"n": number}]
+    assert not isinstance(store.database, PostgresDatabase) or store.database._pool._given == set()
+
+
 async def test_whatever_is_cancelled_every_later_call_gets_its_own_answer(store: Store) -> None:
     rng = random.Random(7)
     for number in range(ROUNDS):

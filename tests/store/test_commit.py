@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from shared.errors import AlreadyDone, Superseded
+from shared.mail import decode_inbound
 from shared.messages import Entry, Mail, Reply, State
 from shared.store import Store
 from shared.store.change import Commit, Committed, Ending
@@ -128,6 +129,28 @@ async def test_unjournaled_mail_is_written_down_as_it_ends(store: Store) -> None
     assert found is not None and (found["state"], found["seq"]) == ("answered", UNJOURNALED)
     assert committed.session.done_seq == 0  # the journal's own count is not moved
     assert (await load(store)).version == 1
+
+
+async def test_unjournaled_mail_that_an_operator_drops_is_written_down_as_rejected_once(store: Store) -> None:
+    letter = Mail(UNJOURNALED, an_inbound("hi"), journaled=False)
+    rejected = await store.reject_waiting(key_of(), letter, (Reply("dropped"),), "operator")
+    assert rejected is not None and rejected.destination == "to:webhook:c1" and len(rejected.outbox) == 1
+    [row] = await ask(store, "SELECT * FROM inbox")
+    [part] = await ask(store, "SELECT turn_id FROM outbox")
+    known = {name: row[name] for name in ("id", "event_id", "platform", "session_key", "seq", "state", "reason")}
+    assert known == {
+        "id": letter.inbound.id,
+        "event_id": letter.inbound.event_id,
+        "platform": "webhook",
+        "session_key": key_of(),
+        "seq": UNJOURNALED,
+        "state": "rejected",
+        "reason": "operator",
+    }
+    assert row["turn_id"] == part["turn_id"] and decode_inbound(row["payload"]).text == "hi"
+    assert (row["attempts"], row["received_at"]) == (0, letter.inbound.received_at)
+    with pytest.raises(AlreadyDone):
+        await store.reject_waiting(key_of(), letter, (), "operator")
 
 
 async def test_unjournaled_mail_that_is_known_is_already_done_and_leaves_no_trace(store: Store) -> None:

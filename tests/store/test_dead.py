@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from shared.clock import now_ms
 from shared.mail import decode_inbound
 from shared.store import Store
 from shared.store.dead import PAYLOAD_LIMIT
@@ -54,6 +55,18 @@ async def test_an_inbound_that_is_refused_again_long_after_is_told_once(
     monkeypatch.setattr("shared.store.dead.now_ms", lambda: 2**42)
     assert await store.dead.refuse(inbound, key_of(), "too many") is None
     assert len(await letters(store)) == len(await store.outbox.open_parts("to:webhook:c1", 10)) == 1
+
+
+async def test_a_chat_is_told_again_when_nothing_of_it_was_refused_for_an_hour(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, minute = now_ms(), 60_000
+
+    async def is_told(after_ms: int) -> bool:
+        monkeypatch.setattr("shared.store.dead.now_ms", lambda: began + after_ms)
+        return await store.dead.refuse(an_inbound(), key_of(), "too many") is not None
+
+    assert [await is_told(at * minute) for at in (0, 59, 117, 178)] == [True, False, False, True]
 
 
 async def test_a_chat_that_was_told_long_ago_is_told_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,34 @@ async def test_what_was_set_aside_of_a_keys_other_conversations_stays(store: Sto
     assert ["after it" in row["payload"] for row in left] == [True]
 
 
+async def test_words_are_found_by_the_conversations_own_key_when_its_turns_are_gone(store: Store) -> None:
+    letter = await mail(store, WORDS)
+    session = (await commit(store, await load(store), letter, replies=(WORDS, WORDS))).session
+    _, buried = await store.outbox.open_parts("to:webhook:c1", 10)
+    await store.outbox.bury(buried, "refused", WORDS)
+    await write(store, "UPDATE dead SET state = 'dropped'")
+    poison = await mail(store, WORDS)
+    await commit(store, session, poison, replies=(), ending=Ending(State.DEAD, "error", WORDS))
+    await refused(store, WORDS)
+    await write(store, "DELETE FROM outbox WHERE state = 'buried'")
+    await write(store, "DELETE FROM turns")
+    assert await store.delete(session.id, session.version + 1)
+    assert [await found_in(store, piece) for piece in PIECES] == [[]] * len(PIECES)
+
+
+async def test_background_work_that_a_later_conversation_of_the_key_asked_for_goes_on(store: Store) -> None:
+    session = (await commit(store, await load(store), await mail(store, "old"))).session
+    asked = replace(a_task("old"), created_at=now_ms())
+    further = replace(a_task("further"), parent_key=str(asked.key), depth=2, created_at=now_ms() + 90_000)
+    session = (await commit(store, session, await mail(store, "/new"))).session
+    await write(store, "UPDATE routes SET session_id = 'ses_new'")
+    later = replace(a_task("new", asked_at=101), created_at=now_ms() + 60_000)
+    for task in (asked, further, later):
+        assert await store.tasks.add(task, 10)
+    assert await store.delete(session.id, session.version)
+    assert [task.name for task in await store.tasks.running(key_of(), 10)] == ["new"]
+
+
 async def full_conversation(store: Store) -> Mail:
     """Said, answered, sent, still to be sent, buried, set aside, refused, noted, remembered, titled and indexed."""
     letter, poison, waiting = await mail(store, WORDS), await mail(store, WORDS), await mail(store, "more")

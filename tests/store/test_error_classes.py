@@ -119,6 +119,11 @@ def test_what_passes_on_postgres_is_an_allow_list(code: str, passing: bool, writ
     assert passes(psycopg.errors.lookup(code)(""), writing=writing) is passing
 
 
+def test_a_statement_that_ran_for_too_long_is_an_outage_where_it_writes_and_nowhere_else() -> None:
+    too_long = psycopg.errors.lookup("57014")("")
+    assert (passes(too_long, writing=True), passes(too_long, writing=False)) == (True, False)
+
+
 @pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
 async def test_a_statement_that_ran_for_too_long_is_an_outage_where_it_writes_and_no_outage_where_it_reads(
     store: Store,

@@ -99,7 +99,7 @@ async def test_what_an_older_version_indexed_is_indexed_anew_and_its_index_is_em
 ) -> None:
     store = await open_store(bare_url, 10)
     with monkeypatch.context() as before:
-        before.setattr(postgres_migrating, "migrations", lambda d: [m for m in migrations(d) if m.name < SPANS])
+        before.setattr(postgres_migrating, "migrations", lambda d: [m for m in migrations(d) if m.name != SPANS])
         await store.database.migrate()
     for chat in ("c1", "c2"):
         await commit(store, await load(store, key_of(chat)), await mail(store, f"a heron in {chat}", chat=chat))
@@ -215,7 +215,8 @@ async def test_both_databases_get_the_same_tables_and_indexes() -> None:
     def heads(dialect: str) -> list[str]:
         meant = [m for m in migrations(dialect) if m.name not in (CLUSTERED, SPANS)]
         found = [statement.split("(")[0] for m in meant for statement in m.statements]
-        return [head for head in found if not any(name in head for name in FULL_TEXT)]
+        own = (*FULL_TEXT, "CREATE FUNCTION")  # in SQLite, functions belong to connections
+        return [head for head in found if not any(name in head for name in own)]
 
     assert heads("sqlite") == heads("postgres")
 

@@ -55,6 +55,35 @@ async def test_parts_come_in_pages_by_destination_and_flagged_ones_newest_first(
     assert [part.id for part in await flagged_parts(store, 10, before=ids[1])] == ids[2:]
 
 
+async def test_destinations_are_listed_with_what_waits_there_and_what_was_given_up_and_is_not_decided(
+    store: Store,
+) -> None:
+    """Beside a part whose letter was dropped, one of another chat, and a letter of another kind about the same number."""
+    for chat in ("a", "b", "c"):
+        await commit(store, await load(store, key_of(chat)), await mail(store, chat=chat), replies=("one", "two"))
+    parts = {chat: await store.outbox.open_parts(f"to:webhook:{chat}", 10) for chat in "abc"}
+    for chat in "ab":
+        await store.outbox.bury(parts[chat][0], "refused", "no")
+    [letter] = [row for row in await store.dead.all(state="open", limit=10) if row["session_key"] == key_of("a")]
+    await store.dead.set_aside("mail", str(parts["a"][0].id), key_of("a"), "malformed", "", "x")
+    rows = {row["destination"]: row for row in await store.overview.destinations("", 10, 10)}
+    assert {place[-1]: (row["waiting"], row["buried"]) for place, row in rows.items()} == {
+        "a": (1, 1),
+        "b": (1, 1),
+        "c": (2, 0),
+    }
+    [buried] = await store.overview.buried_parts("to:webhook:a", 10, 10)
+    assert (buried["id"], buried["letter"]) == (parts["a"][0].id, letter["id"])
+    assert [row["id"] for row in await store.overview.buried_parts("to:webhook:b", 10, 10)] == [parts["b"][0].id]
+    waiting = await store.overview.waiting_parts("to:webhook:c", 10)
+    assert [row["id"] for row in waiting] == [part.id for part in parts["c"]]
+    assert await store.dead.close(letter["id"], "dropped")
+    rows = {row["destination"]: row for row in await store.overview.destinations("to:webhook:", 10, 10)}
+    assert [row["buried"] for row in rows.values()] == [0, 1, 0]
+    assert await store.overview.buried_parts("to:webhook:a", 10, 10) == []
+    assert [row["destination"] for row in await store.overview.destinations("to:webhook:a", 1, 10)] == ["to:webhook:b"]
+
+
 async def test_dead_letters_come_in_pages(store: Store) -> None:
     for n in range(5):
         await store.dead.set_aside("request", f"r{n}", None, "malformed", "", f"payload {n}")

@@ -49,21 +49,17 @@ async def test_an_emptied_journal_still_knows_a_redelivery_and_what_waits_or_is_
     assert await all_of(store.retention.journal) == 1
 
 
-async def test_an_emptied_row_names_its_conversation_only_while_something_is_found_by_it(store: Store) -> None:
+async def test_a_row_names_its_conversation_only_while_something_is_found_by_it(store: Store) -> None:
     kept, parted, of_api = await mail(store, chat="c1"), await mail(store, chat="c2"), await mail(store, chat="c3")
     for letter in (kept, parted, of_api):
         key = key_of(letter.inbound.source.chat)
         await commit(store, await load(store, key), letter, replies=("hi",) if letter is parted else ())
     await write(store, "UPDATE inbox SET platform = 'api' WHERE id = :id", id=of_api.inbound.id)
     assert await all_of(lambda before, limit: store.retention.journal(before, limit, turns_before=LATER)) == 3
-    rows = {row["id"]: row for row in await ask(store, "SELECT * FROM inbox")}
-    assert {row["payload"] for row in rows.values()} == {""}
-    assert {row["state"] for row in rows.values()} == {State.ANSWERED} and all(
-        row["finished_at"] for row in rows.values()
-    )
-    assert rows[kept.inbound.id]["session_key"] == rows[kept.inbound.id]["event_id"] == ""
-    assert rows[parted.inbound.id]["session_key"] == key_of("c2") and rows[parted.inbound.id]["turn_id"]
-    assert rows[of_api.inbound.id]["session_key"] == key_of("c3") and not rows[of_api.inbound.id]["turn_id"]
+    rows = [await store.journal.find(letter.inbound.id) for letter in (kept, parted, of_api)]
+    assert [(row["state"], row["payload"]) for row in rows if row] == [(State.ANSWERED, "")] * 3
+    assert [row["session_key"] for row in rows if row] == ["", key_of("c2"), key_of("c3")]
+    assert [bool(row["turn_id"]) for row in rows if row] == [False, True, False]
     for letter in (kept, parted, of_api):
         known = await store.journal.accept(letter.inbound, b"{}", key_of(letter.inbound.source.chat), 10)
         assert not known.fresh and known.session_key == key_of(letter.inbound.source.chat)
@@ -109,14 +105,62 @@ async def test_ended_parts_go_and_those_stay_that_wait_or_can_be_replayed(store:
     assert [row["state"] for row in await ask(store, "SELECT state FROM outbox")] == ["pending"]
 
 
+async def test_a_part_that_was_given_up_stays_for_its_own_dead_letter_and_for_no_other(store: Store) -> None:
+    await commit(store, await load(store), await mail(store), replies=("mine", "other"))
+    mine, other = await store.outbox.open_parts("to:webhook:c1", 10)
+    for part in (mine, other):
+        await store.outbox.bury(part, "refused", "no")
+    [letter] = [row for row in await store.dead.all(state="open", limit=10) if row["ref"] == str(mine.id)]
+    assert await store.dead.close(letter["id"], "replayed")
+    await store.dead.set_aside("mail", str(mine.id), key_of(), "malformed", "", "x")
+    assert await all_of(store.retention.outbox) == 1
+    assert [row["id"] for row in await ask(store, "SELECT id FROM outbox")] == [other.id]
+
+
 async def test_old_turns_go_and_those_of_a_key_with_an_open_dead_letter_stay(store: Store) -> None:
     for chat in ("c1", "c2"):
         letter, key = await mail(store, chat=chat), key_of(chat)
-        await commit(store, await load(store, key), letter, turn_id=f"turn_{now_ms() - 10**7:012x}{chat}")
+        turn_id = f"turn_{now_ms() - 10**7:012x}{chat}"
+        await commit(store, await load(store, key), letter, replies=(), turn_id=turn_id)
     await store.dead.set_aside("mail", "17", key_of("c2"), "malformed", "not JSON", WORDS)
     assert await all_of(store.retention.turns) == 1
     assert [row["session_key"] for row in await ask(store, "SELECT session_key FROM turns")] == [key_of("c2")]
     assert await all_of(store.retention.open_letters) == 1 and await all_of(store.retention.turns) == 1
+
+
+async def test_the_turn_of_a_reply_that_is_still_to_be_sent_stays_and_deletes_find_the_reply_by_it(
+    store: Store,
+) -> None:
+    turn_id = f"turn_{now_ms() - 10**7:012x}"
+    session = (await commit(store, await load(store), await mail(store), replies=(WORDS,), turn_id=turn_id)).session
+    assert await all_of(store.retention.outbox) == 0 and await all_of(store.retention.turns) == 0
+    assert await store.delete(session.id, session.version)
+    assert await ask(store, "SELECT payload FROM outbox") == []
+    assert await all_of(store.retention.turns) == 1
+
+
+@pytest.mark.parametrize("waits", ["a part", "a letter"])
+async def test_files_stay_while_a_reply_with_them_may_still_leave(store: Store, waits: str) -> None:
+    """Whatever RETENTION__BLOB_DAYS and RETENTION__SESSION_DAYS say."""
+    session = (await commit(store, await load(store), await mail(store), replies=("here",))).session
+    other = (await commit(store, await load(store, key_of("c2")), await mail(store, chat="c2"), replies=())).session
+    for id in (session.id, other.id):
+        await write(store, "INSERT INTO blob_references VALUES (:digest, :id, 5)", digest=f"d_{id}", id=id)
+    await write(store, "UPDATE sessions SET ended_at = 5")
+    [part] = await store.outbox.open_parts("to:webhook:c1", 10)
+    if waits == "a letter":
+        await store.outbox.bury(part, "refused", "no")
+    digest = f"d_{session.id}"
+    assert await all_of(store.retention.blobs) == 1 and await all_of(store.retention.sessions)
+    assert await store.blob_references.unreferred([digest]) == []
+    if waits == "a letter":
+        await write(store, "UPDATE dead SET state = 'dropped'")
+    else:
+        await store.outbox.sending(part, "lease")
+        await store.outbox.sent(part, "receipt")
+    assert await all_of(store.retention.blobs) == 1 and await all_of(store.retention.sessions)
+    assert await store.blob_references.unreferred([digest]) == [digest]
+    assert await ask(store, "SELECT id FROM sessions") == []
 
 
 async def test_an_ended_conversation_goes_with_its_words_and_its_notes_and_others_stay(store: Store) -> None:
@@ -128,6 +172,7 @@ async def test_an_ended_conversation_goes_with_its_words_and_its_notes_and_other
         pass
     gone = await load(store, key_of("c1"))
     await write(store, "UPDATE sessions SET ended_at = 5 WHERE id = :id", id=gone.id)
+    await write(store, "UPDATE outbox SET state = 'sent'")
     assert len(await found(store, WORDS)) == 2 and await store.retention.sessions(5, 1) == 0
     assert await all_of(store.retention.sessions) > 1
     assert await found(store, WORDS) == [key_of("c2")]
@@ -147,6 +192,7 @@ async def test_a_conversation_that_is_resumed_while_it_is_removed_stays(
     if not rows:
         await write(store, "DELETE FROM messages")
     await write(store, "UPDATE sessions SET ended_at = 5")
+    await write(store, "UPDATE outbox SET state = 'sent'")
     read = store.database.read
 
     async def resumed_after(*steps: Any) -> Any:

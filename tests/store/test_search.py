@@ -13,9 +13,10 @@ from shared.store import Store, open_store
 from shared.store.change import Change, Commit
 from shared.store.database import Step
 from shared.store.grams import folded, grams_for, grams_of
+from shared.store.people import REMOVED
 from shared.store.search import ROWS_AT_ONCE, TAIL, Found, snippet
 from shared.store.signature import SIZES, Signature, masks
-from tests.store.books import accept, ask, crowd, indexed_rows, load, proof
+from tests.store.books import accept, ask, crowd, indexed_rows, load, proof, write
 from tests.support.pipe import an_inbound, key_of
 
 ME, OTHER = "webhook:u=me", "webhook:u=other"
@@ -315,3 +316,50 @@ def test_grams_that_fill_the_largest_signature_are_still_all_in_it() -> None:
     signature = Signature.of(grams)
     assert signature.size == SIZES[-1]
     assert all(masks({gram})[-1].bits & ~signature.bits == 0 for gram in grams)
+
+
+async def test_words_that_are_removed_while_an_indexer_has_read_them_are_not_indexed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await said(store, "canaryzyxq", chat="c1")
+    rows = await ask(
+        store,
+        "SELECT session_id, n, data, sessions.version FROM messages JOIN sessions ON sessions.id = messages.session_id",
+    )
+    read, has_forgotten = store.database.read, list[bool]()
+
+    async def forgotten_after(*steps: Step) -> Any:
+        """What `sessions forget` does, when an indexer has just read the words."""
+        answer = await read(*steps)
+        if steps[0].statement.name == "search_texts" and not has_forgotten:
+            has_forgotten.append(await store.people.blank(rows))
+        return answer
+
+    monkeypatch.setattr(store.database, "read", forgotten_after)
+    await store.search.index()
+    await indexed(store)
+    assert has_forgotten == [True] and len(await indexed_rows(store)) == 1
+    if store.database.dialect == "postgres":
+        [span] = await ask(store, "SELECT CAST(bits AS TEXT) AS bits FROM search_spans")
+        assert int(span["bits"], 2) == Signature.of(grams_of(REMOVED)).bits
+    else:
+        grams = "SELECT rowid FROM search_grams WHERE search_grams MATCH :gram"
+        assert [gram for gram in grams_of("canaryzyxq") if await ask(store, grams, gram=f'"{gram}"')] == []
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # PostgreSQL: spans go with their session
+async def test_a_row_that_retention_removes_while_an_indexer_has_read_it_is_not_indexed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await said(store, "canaryzyxq")
+    read = store.database.read
+
+    async def removed_after(*steps: Step) -> Any:
+        answer = await read(*steps)
+        if steps[0].statement.name == "search_texts":
+            await write(store, "DELETE FROM messages")
+        return answer
+
+    monkeypatch.setattr(store.database, "read", removed_after)
+    await indexed(store)
+    assert await indexed_rows(store) == []

@@ -9,10 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from shared.messages import Source
+from shared.messages import Mail, Reply, Source, State
 from shared.store import Store
+from shared.store.change import ANSWERED, Commit, Ending
 from shared.tasks.task import BackgroundTask, TaskKind, TaskState, task_id, task_of
-from tests.store.books import write
+from tests.store.books import accept, proof, write
 from tests.support.pipe import key_of
 
 SOURCE = Source("webhook", "c1", user="u1", user_name="Ann")
@@ -88,6 +89,33 @@ async def test_a_stop_ends_what_was_asked_for_before_it_also_what_is_only_being_
     assert states == [TaskState.STOPPED, TaskState.RUNNING, TaskState.STOPPED]
     await store.tasks.forget(550)
     assert await store.tasks.find(before.id) is None and await store.tasks.find(after.id) is not None
+
+
+@pytest.mark.parametrize("waits", ["a part", "a part's letter", "its message's letter"])
+async def test_a_task_is_not_forgotten_while_an_answer_of_it_may_still_leave(store: Store, waits: str) -> None:
+    task = a_task()
+    await store.tasks.add(task, 10)
+    await store.tasks.end(task.id, TaskState.UNKNOWN, 300)
+    journaled = await accept(store, task.inbound(), key=str(task.key))
+    mail = Mail(journaled.seq, task.inbound())
+    session, _ = await store.transcript.load(str(task.key), "")
+    is_dead = waits == "its message's letter"
+    ending = Ending(State.DEAD, "error") if is_dead else ANSWERED
+    replies = () if is_dead else (Reply("found it"),)
+    await store.commit(Commit(session, str(task.key), proof(), (mail,), [], replies, ending))
+    parts = await store.outbox.open_parts(f"to:task:{task.id}", 10)
+    if waits == "a part's letter":
+        await store.outbox.bury(parts[0], "refused", "no room")
+    await store.tasks.forget(300)
+    assert await store.tasks.find(task.id) is not None
+    if waits == "a part":
+        await store.outbox.sending(parts[0], "lease")
+        await store.outbox.sent(parts[0], "receipt")
+    else:
+        [letter] = await store.dead.all(state="open", limit=10)
+        await store.dead.close(letter["id"], "dropped")
+    await store.tasks.forget(300)
+    assert await store.tasks.find(task.id) is None
 
 
 async def test_tasks_whose_end_nobody_saw_are_found_with_what_is_known(store: Store) -> None:

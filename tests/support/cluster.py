@@ -292,6 +292,7 @@ async def open_cluster(
         "data_dir": str(directory),
         "agent": "tests.support.scripted:agent",
         "log_level": "warning",
+        "dashboard__enabled": "false",
         "webhook__secrets": SECRET,
         "webhook__callback_url": callback_url,
         **settings,

@@ -25,34 +25,16 @@ from typing import Any
 
 import orjson
 
+from keyturn.cli.fork_server import import_all
+
 _PR_SET_PDEATHSIG = 1
 CLOCK = struct.Struct("d")
-WARM = (
-    "httpx",
-    "psycopg",
-    "psycopg_pool",
-    "redis.asyncio",
-    "rq.worker",
-    "uvicorn.lifespan.off",
-    "uvicorn.loops.uvloop",
-    "uvicorn.protocols.http.httptools_impl",
-    "uvloop",
-    "producers.server.process",
-    "keyturn.cli.app",
-    "shared.store.database.postgres",
-    "shared.store.database.sqlite",
-    "workers.delivery.followed",
-    "workers.delivery.webhook",
-    "workers.upkeep.housekeeper",
-    "workers.process.run",
-    "tests.support.scripted",
-)
 
 
 def main(channel: socket.socket) -> None:
     """Fork until the other end of the socket is closed."""
-    for module in WARM:
-        importlib.import_module(module)
+    import_all()
+    importlib.import_module("tests.support.scripted")
     gc.collect()
     gc.freeze()
     woken, wake = socket.socketpair()

@@ -34,7 +34,7 @@ def an_inbound(
     text: str = "hello", *, chat: str = "c1", event_id: str | None = None, platform: str = "webhook", **source: Any
 ) -> Inbound:
     event_id = event_id or f"evt_{next(_numbers)}_{uuid4().hex[:8]}"
-    place = Source(platform=platform, chat=chat, user="u1", **source)
+    place = Source(platform=platform, chat=chat, **{"user": "u1", **source})
     return Inbound(message_id(platform, "", event_id), event_id, place, text, received_at=now_ms())
 
 

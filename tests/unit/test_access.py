@@ -10,6 +10,7 @@ import pytest
 from producers.access import Verdict, judge
 from shared.errors import ConfigurationError
 from shared.messages import Inbound, Source
+from shared.permission import AllowList
 from shared.platforms.settings import ChatSettings
 from shared.platforms.telegram import TelegramSettings
 from shared.settings import Settings, load
@@ -30,7 +31,8 @@ def verdict(
     lists: Any = {"allowed_users": everywhere, "allow_all_users": allow_all, "telegram": block}
     source = Source("telegram", "c1", chat_type, user=user, user_alt=user_alt)
     inbound = Inbound("in_1", "1", source, "hello", mentioned=mentioned)
-    return judge(inbound, block, Settings(_env_file=None, **lists))  # type: ignore[call-arg]
+    settings = Settings(_env_file=None, **lists)  # type: ignore[call-arg]
+    return judge(inbound, block, AllowList(settings, block, "telegram"))
 
 
 def test_nobody_may_talk_until_somebody_is_listed() -> None:
@@ -84,7 +86,8 @@ def test_the_other_id_of_a_user_will_do() -> None:
 def test_a_name_opens_no_door() -> None:
     settings = Settings(_env_file=None, allowed_users=("Ann", "annli"))  # type: ignore[call-arg]
     source = Source("telegram", "c1", user="11", user_name="Ann", chat_name="annli")
-    assert judge(Inbound("in_1", "1", source, "hello"), ChatSettings(), settings) is Verdict.STRANGER
+    listed = AllowList(settings, ChatSettings(), "telegram")
+    assert judge(Inbound("in_1", "1", source, "hello"), ChatSettings(), listed) is Verdict.STRANGER
 
 
 @pytest.mark.parametrize("chat_type", ["group", "channel", "thread"])

@@ -18,7 +18,7 @@ from shared.agent.steps import How, Stepped, UnrecordedSteps
 from shared.agent.turn import Said, Speaker, Turn
 from shared.agent.wire import decode_event, decode_turn, encode_event, encode_turn
 from shared.errors import Malformed, Permanent
-from shared.messages import Entry, Inbound, Media, Reply, Source
+from shared.messages import Entry, Inbound, Kind, Media, OwnInbound, Reply, Source, TaskInbound
 
 CALL = Call("c1", "look", '{"at": "it"}')
 EVENTS: list[Event] = [
@@ -64,6 +64,14 @@ def test_a_turn_comes_back_as_it_was_with_steps_and_an_inbox_of_its_own(turn: Tu
     back = decode_turn(encode_turn(turn))
     assert back == turn
     assert isinstance(back.steps, UnrecordedSteps) and isinstance(back.inbox, EmptyInbox)
+
+
+@pytest.mark.parametrize("asked_by", [None, Source("webhook", "c1", user="u1")])
+def test_mail_that_nobody_wrote_keeps_its_kind_and_its_asker_on_the_wire(asked_by: Source | None) -> None:
+    nobody, own = Source("task", "task_1"), {"purpose": Kind.FIRE, "owned_by": "webhook:u=u1"}
+    fire = OwnInbound("in_2", "sch_1:60000", nobody, "news?", **own)  # type: ignore[arg-type]
+    task = TaskInbound("in_3", "task_1", nobody, "do", purpose=Kind.TASK, asked_by=asked_by)
+    assert decode_turn(encode_turn(replace(TURN, mail=(fire, task)))).mail == (fire, task)
 
 
 async def test_a_turn_that_crossed_the_wire_gives_its_steps_the_keys_of_its_run() -> None:
@@ -114,6 +122,12 @@ def test_a_record_that_is_no_turn_is_malformed(data: bytes) -> None:
         *({"began": "c1"}, {"began": {"id": "c1"}}, {"row": {"text": "a"}}, {"row": None}, {"took": 5}, {"spent": 5}),
         *({"ended": {"call": {}}}, {"ask": {"id": "q"}}, {"ask": None}, {"done": 5}, {"done": [{}]}, {"done": ["a"]}),
         {"done": [{"text": "a", "media": [{"name": "no url"}]}]},
+        *({"done": [{"text": "a", "edits": 5}]}, {"done": [{"text": "a", "edits": ["m1"]}]}),
+        *(
+            {"ask": {"id": "q", "text": "a", "expires_s": 1e30}},
+            {"ask": {"id": "q", "text": "a", "expires_s": math.nan}},
+        ),
+        *({"ask": {"id": "q", "text": "a", "expires_s": "1"}}, {"ask": {"id": "q", "text": "a", "expires_s": [1]}}),
     ],
 )
 def test_a_record_that_is_no_event_is_malformed(record: Any) -> None:

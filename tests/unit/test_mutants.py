@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
+from types import ModuleType
 
 import pytest
+from coverage import CoverageData
 
-from tests.mutants import script_source
+from shared.redis_servers import Script
+from shared.store.database.statements import STATEMENTS, Statement
+from tests.mutants import measuring, script_source
 from tests.mutants.groups import ROOT
 from tests.mutants.judging import Fate, Judge
 from tests.mutants.lines import carried, names_for, statement_of
-from tests.mutants.measuring import Measured
+from tests.mutants.measuring import Measured, keep
 from tests.mutants.mutant import Mutant
 from tests.mutants.python_source import mutants_of
 from tests.mutants.reach import Reach
+from tests.mutants.script_swapping import Scripts
 from tests.mutants.swapping import Product
 from tests.mutants.tree_copy import Run, came_of
 
@@ -69,6 +75,25 @@ def test_a_changed_line_has_the_tests_of_the_lines_around_it() -> None:
     assert [line for line, now in stands.items() if 2 in now] == [1, 2, 3]
 
 
+def test_what_a_process_reached_that_a_test_started_counts_for_the_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, path = "tests/unit/test_mutants.py", "shared/keys.py"
+    for number, process in enumerate(("own", "child"), 1):
+        data = CoverageData(str(tmp_path / f"coverage.{process}"))
+        data.set_context(f"{name}::test_one (call)")
+        data.add_lines({str(ROOT / path): [number]})
+        data.write()
+    (tmp_path / "coverage.unfinished").touch()  # by a process that is still there
+    own = CoverageData(str(tmp_path / "coverage.own"))
+    own.read()
+    monkeypatch.setattr(measuring, "_kept", lambda _: tmp_path / "kept.json")
+    keep(name, own, tmp_path, {path: "digest"}, {f"{name}::test_one": 1.0})
+    page = json.loads((tmp_path / "kept.json").read_text())
+    assert page["reached"] == {f"{name}::test_one": {path: [1, 2]}}
+    assert {found.name for found in tmp_path.glob("coverage.*")} == {"coverage.own", "coverage.unfinished"}
+
+
 def what(source: str) -> list[str]:
     return [mutant.apply(source) for mutant in mutants_of(Path("a.py"), source)]
 
@@ -100,6 +125,10 @@ def test_a_limit_is_doubled_and_a_small_number_is_raised() -> None:
         "SIGN_TTL_S = 7 * 86_400\n",
         "digest = sha1(text, usedforsecurity=False)\n",
         "late = time.monotonic() > ends\n",
+        "late = spent > LOOK_SECONDS\n",
+        "SOON = timedelta(seconds=5)\nis_short = delay <= SOON\n",
+        "pause = min(pause * 2, 0.2)\n",
+        "await connection.disconnect(nowait=True)\n",
     ],
 )
 def test_what_nobody_could_notice_is_left_alone(source: str) -> None:
@@ -263,6 +292,40 @@ def test_a_mutant_is_put_into_an_imported_product_where_it_changes_only_function
     monkeypatch.syspath_prepend(tmp_path)
     changes = Product(tmp_path, [file]).changes(str(file), IMPORTED, IMPORTED.replace(text, by))
     module = sys.modules.pop(file.stem)
-    for function, code in changes or ():
-        function.__code__ = code
+    for function, name, code in changes or ():
+        setattr(function, name, code)
     assert (None if changes is None else module.Cutter().cut("ten chars!")) == changed
+
+
+def test_a_mutant_is_put_into_every_imported_script_that_includes_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "lane").mkdir()
+    (folder / "part.lua").write_text("redis.call('GET', 'a')")
+    (folder / "whole.lua").write_text("-- include part.lua\nreturn 1")
+    (folder / "other.lua").write_text("return 2")
+    module = ModuleType("imported_scripts")
+    whole, other = (Script.load(folder / f"{name}.lua") for name in ("whole", "other"))
+    vars(module).update(WHOLE=whole, OTHER=other)
+    monkeypatch.setitem(sys.modules, "imported_scripts", module)
+    scripts = Scripts(tmp_path)
+    (folder / "part.lua").write_text("redis.call('DEL', 'a')")
+    for script, name, now in scripts.changes("lane/part.lua") or ():
+        setattr(script, name, now)
+    assert whole == Script.load(folder / "whole.lua") and whole.commands == ("DEL",)
+    assert other.source == "return 2"
+
+
+def test_a_mutant_is_put_into_an_imported_statement_unless_the_import_would_refuse_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "-- name: toy\n-- A toy.\nSELECT id FROM toys WHERE id = :id"
+    toy = Statement("toy", "SELECT id FROM toys WHERE id = :id", "SELECT id FROM toys WHERE id = :id")
+    monkeypatch.setitem(STATEMENTS, "toy", toy)
+    scripts = Scripts(tmp_path)
+    (tmp_path / "toys.sql").write_text(text.replace(" = ", " <> "))
+    for statement, name, now in scripts.changes("toys.sql") or ():
+        setattr(statement, name, now)
+    assert toy.sqlite == toy.postgres == "SELECT id FROM toys WHERE id <> :id"
+    (tmp_path / "toys.sql").write_text(text.replace(" WHERE id = :id", ""))
+    assert scripts.changes("toys.sql") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from types import SimpleNamespace
@@ -13,8 +14,9 @@ import redis
 from starlette.requests import Request
 from starlette.responses import Response
 
-from producers.server.http import RETRY_AFTER_SECONDS, Broken, TooLarge, TooSlow, answering, read_body
-from producers.server.unverified import Antechamber
+from producers.server.body import Broken, TooLarge, TooSlow, read_body, read_unverified_body
+from producers.server.http import RETRY_AFTER_SECONDS, answering
+from producers.server.unverified import UnverifiedRequests
 from shared.errors import AlreadyDone, Denied, MailboxFull, Malformed, TooMany, Unavailable
 from shared.settings import Settings
 
@@ -33,10 +35,24 @@ def a_request(*chunks: bytes, **headers: str) -> Request:
     async def receive() -> Any:
         return coming.pop(0) if coming else {"type": "http.disconnect"}
 
-    app = SimpleNamespace(state=SimpleNamespace(antechamber=Antechamber()))
+    app = SimpleNamespace(state=SimpleNamespace(unverified=UnverifiedRequests()))
     given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": "/x", "query_string": b"", "headers": given, "app": app}
     return Request({**scope, "client": ("192.0.2.1", 1), "server": ("localhost", 80), "scheme": "http"}, receive)
+
+
+def whole(content: bytes, unverified: UnverifiedRequests) -> Request:
+    """A request whose body came with its head; whoever asks for more of it waits for ever."""
+    pieces = asyncio.Queue[Any]()
+    pieces.put_nowait({"type": "http.request", "body": content, "more_body": False})
+    return waiting(pieces, unverified)
+
+
+def waiting(pieces: asyncio.Queue[Any], unverified: UnverifiedRequests | None = None) -> Request:
+    """A request whose body comes when somebody puts its pieces here."""
+    request = a_request()
+    request.app.state.unverified = unverified or UnverifiedRequests()
+    return Request(request.scope, pieces.get)
 
 
 @pytest.mark.parametrize("headers", [{}, {"content_length": "10"}, {"content_length": "0"}])
@@ -62,6 +78,53 @@ async def test_a_sender_that_goes_away_has_sent_no_body() -> None:
     await request.receive()  # the end of the body, as if it had never come
     with pytest.raises(Broken):
         await read_body(request, settings())
+
+
+async def test_a_body_that_came_with_its_head_is_read_without_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_timer(_: float) -> None:
+        raise AssertionError("a timer was set")
+
+    monkeypatch.setattr("producers.server.body.asyncio.timeout", no_timer)
+    unverified = UnverifiedRequests()
+    assert await read_body(whole(b"0123456789", unverified), settings()) == b"0123456789"
+    assert await read_unverified_body(whole(b"0123456789", unverified), settings()) == b"0123456789"
+    assert (unverified.count, unverified.bytes, unverified.by_address) == (0, 0, {})
+    with pytest.raises(TooLarge):
+        await read_unverified_body(whole(b"0123456789!", unverified), settings())
+    assert (unverified.count, unverified.bytes, unverified.by_address) == (0, 0, {})
+
+
+async def test_a_body_that_has_to_be_waited_for_is_read_whole_and_in_order() -> None:
+    pieces = asyncio.Queue[Any]()
+    request = waiting(pieces)
+    reading = asyncio.create_task(read_body(request, settings()))
+    for piece in (b"01", b"234", b""):
+        await asyncio.sleep(0)
+        pieces.put_nowait({"type": "http.request", "body": piece, "more_body": bool(piece)})
+    assert await reading == b"01234"
+
+
+async def test_a_body_that_does_not_come_is_too_slow_also_if_its_first_piece_was_there() -> None:
+    for first in ([], [{"type": "http.request", "body": b"01", "more_body": True}]):
+        pieces = asyncio.Queue[Any]()
+        for piece in first:
+            pieces.put_nowait(piece)
+        config = settings()
+        config.body_timeout_seconds = 0.01
+        with pytest.raises(TooSlow):
+            await read_body(waiting(pieces), config)
+
+
+async def test_a_refused_sender_whose_body_was_read_is_answered_at_once() -> None:
+    request = whole(b"0123456789", UnverifiedRequests())
+
+    async def endpoint(_: Request) -> Response:
+        await read_body(request, settings())
+        raise Denied
+
+    async with asyncio.timeout(60):  # nothing else would come: asking for more of the body would never end
+        response = await answering(endpoint)(request)
+    assert response.status_code == 401 and "connection" not in response.headers
 
 
 def failing(error: Exception) -> Callable[[Request], Awaitable[Response]]:

@@ -124,6 +124,8 @@ class Calls(ast.NodeVisitor):
         before = dict(self._known)
         arguments = (*node.args.args, *node.args.kwonlyargs)
         self._known |= {a.arg: ast.unparse(a.annotation) for a in arguments if a.annotation is not None}
+        if (rest := node.args.kwarg) is not None and rest.annotation is not None:  # `**rest: Unpack[Row]`
+            self._known[rest.arg] = ast.unparse(rest.annotation).removeprefix("Unpack[").removesuffix("]")
         for inner in ast.walk(node):
             if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
                 self._known[inner.target.id] = ast.unparse(inner.annotation)
@@ -173,13 +175,15 @@ def test_no_statement_is_unused() -> None:
 def test_what_is_passed_as_a_whole_row_is_typed() -> None:
     """mypy compares a call with the declaration; a plain dict would hide what is passed."""
     declare_all()
-    typed = {
-        node.name
+    classes = [
+        (node.name, {ast.unparse(base) for base in node.bases})
         for path in PRODUCT
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef) and "TypedDict" in {ast.unparse(base) for base in node.bases}
-    }
+        if isinstance(node, ast.ClassDef)
+    ]
+    typed = {name for name, bases in classes if "TypedDict" in bases}
     assert typed
+    typed |= {name for name, bases in classes if bases & typed}
     untyped = [
         (path.name, *where) for path, found in calls().items() for where in found.spread if where[1] not in typed
     ]

@@ -105,6 +105,29 @@ async def test_while_the_token_or_the_account_is_refused_replies_wait(
 
 
 @pytest.mark.parametrize(
+    ("code", "meaning"),
+    [
+        (0, BotRefused),
+        (190, BotRefused),
+        (3, Denied),
+        (10, Denied),
+        (200, Denied),
+        (299, Denied),
+        (1999, Undeliverable),
+        (199, Undeliverable),
+        (300, Undeliverable),
+    ],
+)
+async def test_a_code_says_what_is_refused_where_the_status_does_not(code: int, meaning: type[Exception]) -> None:
+    assert type(await said(400, code)) is meaning
+
+
+@pytest.mark.parametrize("code", [131999, 133000])
+async def test_of_a_code_that_nobody_knows_the_status_says_what_it_is(code: int) -> None:
+    assert type(await said(403, code)) is Denied
+
+
+@pytest.mark.parametrize(
     "found",
     [{}, {"messages": []}, {"messages": [5]}, {"messages": [{"id": 5}]}, {"messages": [{"id": ""}]}, {"messages": 1}],
 )

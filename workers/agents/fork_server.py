@@ -24,7 +24,7 @@ from shared.embedded.child import die_with
 from shared.errors import AgentFault, Malformed
 from shared.own_modules import allow_working_directory
 from shared.session_key import MAIN
-from workers.agents.capabilities import takes_admission
+from workers.agents.capabilities import takes_admission, takes_tools
 from workers.agents.contract import Agent
 from workers.agents.frames import END, HEADER_BYTES, LIMIT_BYTES, encode_failure, framed, too_long
 from workers.agents.heard import not_an_event
@@ -120,6 +120,10 @@ async def _run_turn(agent: Agent, turn: Turn, connection: socket.socket) -> None
         admitted.take_admission(RemoteAdmission(line))
     with contextlib.suppress(ConnectionError):
         try:
+            if (takes := takes_tools(agent)) is not None:
+                from workers.agents.remote_tools import remote_tools  # only here: most agents have no tools
+
+                takes.take_tools(await remote_tools(line))
             async for event in agent.run(turn):
                 writer.write(framed(_encoded(event)))
                 await writer.drain()

@@ -3,7 +3,7 @@
 | from | record |
 |---|---|
 | the worker, first | the turn (shared/agent/wire.py) |
-| the process | events as they happen (shared/agent/wire.py), and questions (workers/agents/remote_steps.py, remote_admission.py) |
+| the process | events as they happen (shared/agent/wire.py), and questions (workers/agents/remote_steps.py, remote_admission.py, remote_tools.py) |
 | the worker | an answer to each question |
 | the process, last | `{"end":{}}`: the agent has ended; or `{"failed":{"kind","text",…}}`: it raised |
 

@@ -9,7 +9,7 @@
 | `Began`, `Ended` | the order is checked; if the turn is cut short, an open call becomes an interrupted one |
 | `Thought` | read, not kept |
 | `Took` | what was said becomes a user's row, and the mail ends with the turn; refused for mail that the inbox did not give |
-| `Ask` | kept for the commit; nothing but further ones may follow |
+| `Ask` | kept for the commit; nothing but further ones may follow. What the turn took ends with it |
 """
 
 from __future__ import annotations
@@ -46,14 +46,21 @@ class Heard:
         "_open",
         "_rows",
         "_spent",
+        "shown",
     )
 
-    def __init__(self, earlier: Sequence[Entry] = (), given: Callable[[str], Inbound | None] | None = None) -> None:
-        """`given` finds what the turn's inbox gave."""
+    def __init__(
+        self,
+        earlier: Sequence[Entry] = (),
+        given: Callable[[str], Inbound | None] | None = None,
+        took: Sequence[str] = (),
+    ) -> None:
+        """`given` finds what the turn's inbox gave; `took` names the mail among the earlier rows."""
         self._rows: list[Entry] = [*earlier]  # the rows of earlier attempts come first: see Turn.rows
         self._earlier = len(earlier)  # and those that the agent did not yield itself
         self._given = given
-        self._merged: list[str] = []
+        self._merged: list[str] = [*took]
+        self.shown: list[Entry] = []  # the rows of mail that the agent took, in order
         self._deltas: list[str] = []  # since the last row
         self._notices: list[Reply] = []
         self._spent: list[Mapping[str, Any]] = []
@@ -90,7 +97,8 @@ class Heard:
         """What came of a turn whose events have ended. AgentFault where the last one was neither `Done` nor `Ask`."""
         if self._asks:
             spent = self._spent if self._begun is None else [*self._spent, self._begun]
-            return Result(tuple(self._rows), tuple(self._notices), tuple(spent), tuple(self._asks))
+            asks, took = tuple(self._asks), tuple(self._merged)
+            return Result(tuple(self._rows), tuple(self._notices), tuple(spent), asks, took)
         if self._done is None:
             raise AgentFault("the agent ended without Done")
         replies = self._done.replies
@@ -187,7 +195,8 @@ class Heard:
             if said is None:
                 raise AgentFault("the agent yielded Took for mail that its inbox did not give")
             self._merged.append(id)
-            self._rows.append(user_row(said))
+            self.shown.append(user_row(said))
+            self._rows.append(self.shown[-1])
             self._earlier += 1
 
     def _ask(self, event: Ask) -> None:

@@ -2,9 +2,9 @@
 
 The fork server (workers/agents/fork_server.py) has the agent loaded and forks for each connection that it is handed. A
 connection is a turn: the turn goes in, and its events come out as they happen (workers/agents/frames.py). Its steps are
-written down here, in the worker (workers/agents/remote_steps.py), and its requests to providers are counted here
-(workers/agents/remote_admission.py). A connection that ends too early means that the process
-died.
+written down here, in the worker (workers/agents/remote_steps.py), its requests to providers are counted here
+(workers/agents/remote_admission.py), and Keyturn's own tools are carried out here (workers/agents/remote_tools.py). A connection that
+ends too early means that the process died.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import asyncio
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from shared.agent.events import Event
 from shared.agent.turn import Turn
 from shared.agent.wire import encode_turn
 from shared.embedded import child
-from shared.errors import Crashed, Transient
+from shared.errors import Crashed, Outage, Transient
 from shared.own_modules import command_of
 from shared.session_key import MAIN
 from workers.agents.contract import Agent, NeedsNoTask, StartsFirst
@@ -28,9 +28,11 @@ from workers.agents.frames import decode_failure, event_in, framed, read_frame
 from workers.agents.model.admission import ProviderAdmission
 from workers.agents.remote_admission import AdmittedProcess
 from workers.agents.remote_steps import answered
+from workers.agents.remote_tools import OfferedTools
+from workers.agents.tools.tool import Tool
 
 AT_ONCE = 32
-START_SECONDS = 30.0
+START_SECONDS = 30.0  # then the message waits, as for a provider that is away: no attempt is spent
 
 
 class Isolated(StartsFirst, NeedsNoTask):
@@ -44,6 +46,11 @@ class Isolated(StartsFirst, NeedsNoTask):
         self._fork_server: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None  # to the fork server, which ends when this one does
         self._admission: ProviderAdmission | None = None
+        self._tools = OfferedTools()
+
+    def take_tools(self, tools: Sequence[Tool]) -> None:
+        """Let isolated turns call these tools of Keyturn's own."""
+        self._tools = OfferedTools(tools)
 
     def take_admission(self, admission: ProviderAdmission) -> None:
         """Let requests of isolated turns be counted with all others."""
@@ -56,7 +63,7 @@ class Isolated(StartsFirst, NeedsNoTask):
             reader, writer = await self._connect()
             requests = AdmittedProcess(self._admission)
             try:
-                yield IsolatedAgent(reader, writer, requests)
+                yield IsolatedAgent(reader, writer, requests, self._tools)
             finally:
                 requests.close()
                 writer.transport.abort()  # at once: the rest of a turn that nobody reads would keep the connection
@@ -89,20 +96,33 @@ class Isolated(StartsFirst, NeedsNoTask):
         command = command_of("workers.agents.fork_server", str(theirs.fileno()), self._agent, self._name)
         with theirs:
             self._fork_server = child.start(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
-        async with asyncio.timeout(START_SECONDS):
-            if not await asyncio.get_running_loop().sock_recv(self._line, 1):
-                raise Transient("the fork server did not start")
+        is_ready = b""
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                is_ready = await asyncio.get_running_loop().sock_recv(self._line, 1)
+        except TimeoutError:  # the machine is slow: the message did nothing wrong
+            raise Outage(f"it was not ready after {START_SECONDS:g} s", provider="the fork server") from None
+        finally:
+            if not is_ready:  # nobody may take it for one that runs
+                child.stop(self._fork_server, signal.SIGKILL, 2)
+        if not is_ready:
+            raise Transient("the fork server did not start")
 
 
 class IsolatedAgent:
     """The agent in one process, for one turn."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, requests: AdmittedProcess | None = None
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        requests: AdmittedProcess | None = None,
+        tools: OfferedTools | None = None,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._requests = requests or AdmittedProcess(None)
+        self._tools = tools or OfferedTools()
 
     async def run(self, turn: Turn) -> AsyncIterator[Event]:
         """The events as they happen in the process. The process waits while nobody asks for the next one.
@@ -124,6 +144,9 @@ class IsolatedAgent:
                 case {"admission": dict(asked)}:
                     if (answer := await self._requests.answered(asked)) is not None:
                         self._writer.write(framed(answer))
+                    continue
+                case {"tool": dict(asked)}:
+                    self._writer.write(framed(await self._tools.answered(asked, turn)))
                     continue
             yield event_in(record)
         raise Crashed("the process that ran this turn died")

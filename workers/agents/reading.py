@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 from shared import log
 from shared.agent.events import Event
 from shared.agent.turn import Result, Turn
 from shared.errors import AgentFault, Stopped
+from shared.messages import Entry
 from workers.agents.contract import Agent, AnswersWhole, NeedsNoTask, StartsFirst
 from workers.agents.heard import Heard
 
@@ -40,12 +41,18 @@ class Reading:
 
     __slots__ = ("_agent", "_heard", "_is_left", "_is_over", "_is_stopped", "_seen", "_task", "_turn")
 
-    def __init__(self, agent: Agent | StartsFirst, turn: Turn, seen: Callable[[Event], None] | None = None) -> None:
-        """`seen` is called with each event that was taken in. It must not raise."""
+    def __init__(
+        self,
+        agent: Agent | StartsFirst,
+        turn: Turn,
+        seen: Callable[[Event], None] | None = None,
+        took: Sequence[str] = (),
+    ) -> None:
+        """`seen` is called with each event that was taken in. It must not raise. `took` names the mail that `turn.rows` show."""
         self._agent = agent
         self._turn = turn
         self._seen = seen
-        self._heard = Heard(turn.rows, turn.inbox.given)
+        self._heard = Heard(turn.rows, turn.inbox.given, took)
         self._is_stopped = False
         self._is_left = False  # its turn has ended, and it has not
         self._task: asyncio.Task[None] | None = None  # the task that reads
@@ -79,6 +86,10 @@ class Reading:
             if self._is_stopped:  # whatever the agent did when it was cancelled: the user wanted it to end
                 raise Stopped(self._heard.cut_short()) from error
             raise
+
+    def shown(self) -> Sequence[Entry]:
+        """The rows of the mail that the agent took in so far, in order."""
+        return self._heard.shown
 
     def so_far(self) -> Result:
         """What the agent has said and used, where it did not end as it should."""

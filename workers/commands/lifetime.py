@@ -6,15 +6,18 @@ from shared.ids import fresh_id
 from shared.owner import owner_of
 from shared.store.change import Change
 from workers.commands import Command, CommandAnswer, CommandCall, register
+from workers.turn.question import with_questions_closed
 
 TITLE_LIMIT = 100
 
 
 async def new(call: CommandCall) -> CommandAnswer:
-    """End this session and begin another. The old one stays on disk, as the parent of the new one."""
+    """End this session and begin another. The old one stays on disk, as the parent of the new one; what was asked in it and
+    nobody has answered is closed."""
     if call.session.version == 0:
         return CommandAnswer("This is a new conversation already.")
     change = Change(title=None, next_session_id=f"ses_{fresh_id()}", end_reason="session_reset")
+    change = await with_questions_closed(change, call.session, call.session_key, call.store.asks)
     return CommandAnswer("A new conversation begins.", change)
 
 

@@ -32,12 +32,9 @@ async def pair(call: CommandCall) -> CommandAnswer:
 
 
 async def _list(call: CommandCall) -> CommandAnswer:
-    people = await paired_people(call.store, SHOWN)
-    here = call.inbound.source.platform
-    waiting = [f"waiting: {each.user} ({each.name or 'no name'})" for each in people.requests if each.platform == here]
-    approved = [
-        f"may talk: {each.user} ({each.name or 'no name'})" for each in people.approved if each.platform == here
-    ]
+    people = await paired_people(call.store, SHOWN, call.inbound.source.platform)
+    waiting = [f"waiting: {each.user} ({each.name or 'no name'})" for each in people.requests]
+    approved = [f"may talk: {each.user} ({each.name or 'no name'})" for each in people.approved]
     return CommandAnswer("\n".join([*waiting, *approved]) or "Nobody was paired here, and nobody waits.")
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from shared.homes import home_channels, home_fact
+from shared.permission import is_admin
 from shared.store.change import Change
 from workers.commands import Command, CommandAnswer, CommandCall, register
 
 
 async def platforms(call: CommandCall) -> CommandAnswer:
-    """What the bot is connected to, and where each platform's home channel is."""
-    known = await home_channels(call.pipe.settings, call.store)
+    """What the bot is connected to. Where each platform's home channel is, admins are told: a chat's id can be a phone number."""
+    shown = is_admin(call.pipe.settings, call.inbound.source)
+    known = await home_channels(call.pipe.settings, call.store) if shown else {}
     lines = []
     for name in call.pipe.settings.connected:
         home = known.get(name)

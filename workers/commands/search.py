@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from shared.clock import iso
-from shared.errors import Malformed
 from shared.owner import owner_of
-from shared.session_key import SessionKey
 from shared.store.search import Hit
 from workers.commands import Command, CommandAnswer, CommandCall, register
+from workers.side.said_before import said_before
 
 USAGE = 'Say what to look for: /search words, or /search "exact words".'
 MORE = "There may be more: not everything could be looked at."
@@ -19,18 +18,7 @@ async def search(call: CommandCall) -> CommandAnswer:
     if owner is None:
         return CommandAnswer("I do not know who you are, so I cannot search what you said.")
 
-    def may_be_shown(session_key: str) -> bool:
-        try:
-            there = SessionKey.parse(session_key)
-        except Malformed:
-            return False
-        return here.chat_type == "dm" or (there.chat_type, there.scope, there.chat) == (
-            here.chat_type,
-            here.scope,
-            here.chat,
-        )
-
-    found = await call.store.search.find(call.args, owner, only=may_be_shown)
+    found = await said_before(call.store, here, owner, call.args)
     if found is None:
         return CommandAnswer(USAGE)
     lines = [_line(n, hit, call.session.id) for n, hit in enumerate(found.hits, 1)] or ["Nothing found."]

@@ -21,6 +21,7 @@ from shared import log, metrics
 from shared.background import survived
 from shared.backoff import backoff
 from shared.codec import message_id
+from shared.dead_reasons import ReplyReason
 from shared.errors import Ambiguous, BotRefused, Denied, RateLimited, TooNew, Transient, Unavailable, Undeliverable
 from shared.failpoints import reach
 from shared.lane import Lease
@@ -38,7 +39,7 @@ AT_ONCE = 50  # parts that are acknowledged together
 LOOK_SECONDS = 1.0  # parts are sent for so long; then acknowledging looks whether a pause holds the destination
 RETRY_SECONDS = 0.5  # between tries while the database is away
 BACKOFF_SPREAD = 0.2
-CLOSED = "chat closed"  # why a part was not sent that nobody in the chat asked for
+CLOSED: ReplyReason = "chat closed"  # why a part was not sent that nobody in the chat asked for
 Answer = TypeVar("Answer")
 
 
@@ -133,7 +134,7 @@ class Outgoing:
         metrics.AMBIGUOUS_SEND.labels(part.to.platform).inc()
         await self._kept(lambda: self._outbox.ambiguous(part))
 
-    async def bury(self, part: Part, reason: str, detail: str, *, closes_chat: bool = False) -> None:
+    async def bury(self, part: Part, reason: ReplyReason, detail: str, *, closes_chat: bool = False) -> None:
         closed = self.lease.key if closes_chat else None
         await self._kept(lambda: self._outbox.bury(part, reason, detail, closed=closed))
         metrics.DEAD_LETTER.labels(f"reply {reason}").inc()

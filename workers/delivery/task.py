@@ -23,8 +23,9 @@ class TaskSender:
         self._pipe = pipe
 
     async def send(self, part: Part) -> Receipt:
-        """Accept the answer for who asked, and let the task end. What a task says after it was stopped goes nowhere. Transient
-        while there is no room for it."""
+        """Accept the answer for who asked, and let the task end. What a task says after it was stopped goes nowhere, and so does the
+        answer of one that is not there: its conversation was deleted, or who asked was forgotten. Transient while there is no
+        room for it."""
         tasks = self._pipe.store.tasks
         task = await tasks.find(part.to.chat)
         if task is None or task.state is TaskState.STOPPED:

@@ -86,9 +86,11 @@ def _runner(
     pipe: Pipeline, name: str, agent: Agent, worker: str, senders: Mapping[str, Sender], stack: AsyncExitStack
 ) -> TurnParts:
     settings, model = pipe.settings.for_agent(name), asks(agent)
-    if (takes := takes_tools(agent)) is not None:
-        takes.take_tools(own_tools(pipe, takes.own_tools))
     isolated = stack.enter_context(closing(Isolated(settings.agent, name)))
+    if (takes := takes_tools(agent)) is not None:
+        tools = own_tools(pipe, takes.own_tools)
+        takes.take_tools(tools)
+        isolated.take_tools(tools)
     budgets = Budgets(pipe) if settings.budget.of_users or settings.budget.of_all else None
     titling = Titling(pipe, model, budgets) if settings.titles else None
     if titling is not None:

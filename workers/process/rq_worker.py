@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -112,7 +111,9 @@ class KeyturnWorker(BaseWorker):
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _beat_once(self, server: RedisServer, wakes: Wakes) -> None:
-        client, duty, now = server.client, wakes.duty, datetime.now(UTC)
+        client, duty = server.client, wakes.duty
+        seconds, micros = await client.time()  # registries are pruned by this clock; ours may be wrong
+        now = seconds + micros / 1_000_000
         registered, suspended = await client.hexists(self.key, WorkerField.BIRTH), await client.exists(SUSPENDED)
         if bool(suspended) != duty.suspended:
             duty.suspended = bool(suspended)
@@ -127,18 +128,18 @@ class KeyturnWorker(BaseWorker):
         for portion in self._job_beats.due(wakes.held, time.monotonic()):
             await self._beat_jobs(client, portion, now)
 
-    async def _beat_jobs(self, client: Any, portion: Sequence[HeldWake], now: datetime) -> None:
-        pipeline, expires = client.pipeline(transaction=False), int(now.timestamp()) + self.worker_ttl
+    async def _beat_jobs(self, client: Any, portion: Sequence[HeldWake], now: float) -> None:
+        pipeline, expires = client.pipeline(transaction=False), int(now) + self.worker_ttl
         for held in portion:
             wake = held.lease.wake
-            pipeline.hset(wake.execution_key, EXECUTION_HEARTBEAT, str(now.timestamp()))
+            pipeline.hset(wake.execution_key, EXECUTION_HEARTBEAT, str(now))
             pipeline.expire(wake.execution_key, self.worker_ttl)
             pipeline.zadd(wake.running_key, {wake.running_entry: expires}, xx=True)
             pipeline.zadd(wake.executions_key, {wake.execution: expires + 60}, xx=True)
             pipeline.expire(wake.executions_key, self.worker_ttl + 60)
         await pipeline.execute()
 
-    def _fields(self, wakes: Wakes, now: datetime) -> dict[Any, Any]:
+    def _fields(self, wakes: Wakes, now: float) -> dict[Any, Any]:
         """What readers see of this worker."""
         busy = WorkerStatus.BUSY if wakes.held else WorkerStatus.IDLE
         state = WorkerStatus.SUSPENDED if wakes.duty.suspended else busy

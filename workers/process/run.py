@@ -93,7 +93,7 @@ async def _work(config: Settings, lanes: Sequence[str]) -> None:
     name = keys.worker_name_prefix(os.getpid()) + uuid4().hex[:6]
     stopping = stop_on_signals()
     agent = resolve(config.agent, config)  # a wrong one is said first, whatever else is away
-    async with open_probe(config), open_pipeline(config) as pipe:
+    async with open_probe(config, "worker"), open_pipeline(config) as pipe:
         await require_schema(pipe.store.database)
         async with open_tracing(pipe, "work"):
             await _serve(pipe, agent, lanes, name, stopping)

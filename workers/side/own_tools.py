@@ -19,6 +19,7 @@ from shared.tasks.goal import go_on
 from shared.tasks.starting import TaskAsker, WantedTask, start_task
 from shared.tasks.task import TaskKind
 from workers.agents.tools.tool import CallContext, Tool
+from workers.side.looking_tools import memory_tools, search_tools, web_tools
 
 LISTED = 50
 NOT_READ = "Not done: this request belongs to no conversation, so nobody could read what comes later."
@@ -31,6 +32,9 @@ def own_tools(pipe: Pipeline, names: Sequence[str]) -> list[Tool]:
         "send": _send_tools,
         "background": _background_tools,
         "goal": _goal_tools,
+        "search": search_tools,
+        "memory": memory_tools,
+        "web": web_tools,
     }
     return [tool for family, make in families.items() if family in names for tool in make(pipe)]
 

@@ -7,6 +7,7 @@
 | any words, while a question without choices is open | the same |
 | the housekeeper's, when the time of a question is over | an answer that says so |
 | an answer that came after that time | the chat is told that the question has expired |
+| `/new`, or the first after a time that ends the conversation | the questions of the conversation are closed, and their runs end |
 | anything else, or of somebody else | an ordinary message: the question stays open |
 
 A run is taken up when all its questions are answered. Until the commit of that turn the questions are open, so a crash
@@ -22,26 +23,24 @@ from shared.agent.turn import Said
 from shared.clock import now_ms
 from shared.messages import Source, State
 from shared.permission import is_admin
-from shared.store.asks import OpenAsk, end_asks, keep_answer
+from shared.store.asks import OpenAsk, keep_answer
 from shared.store.change import Change, Ending
-from shared.store.runs import end_run
 from workers.commands import CommandAnswer, GivenAnswer
 from workers.turn.attempt import Attempt, TakenUp
 from workers.turn.conclude import command_done, end_mail
 from workers.turn.outcome import Conclusion
-from workers.turn.question import expired_ask
+from workers.turn.question import CLOSED, close_run, expired_ask
 
 YES = frozenset({"yes", "y", "ok", "okay", "approve", "approved"})
 NO = frozenset({"no", "n", "deny", "denied", "cancel"})
 SETTLED = {
     "answered": "That question is settled already.",
     "expired": "That question has expired: nobody answered it in time.",
-    "closed": "That question is closed.",
+    CLOSED: "The conversation with that question is over. Nothing was run.",
 }
-LISTED_CHARACTERS = 200  # of each question, where several are listed
+LISTED_CHARACTERS = 200  # a question that is longer is listed by its first line
 NOTHING_OPEN = "There is no open question here."
 NOT_YOURS = "This question is for somebody else."
-OVER = "The conversation with that question is over. Nothing was run."
 
 
 async def hear_answer(attempt: Attempt, given: GivenAnswer | None) -> Attempt | Conclusion | None:
@@ -53,9 +52,9 @@ async def hear_answer(attempt: Attempt, given: GivenAnswer | None) -> Attempt | 
         if ask is None:
             return end_mail(attempt, Ending(State.SUPERSEDED, "settled"))
         if ask.session_id != attempt.session.id:
-            return end_mail(attempt, Ending(State.SUPERSEDED, "over"), change=_closed(ask))
+            return end_mail(attempt, Ending(State.SUPERSEDED, "over"), change=Change(also=close_run(ask.run_id)))
         return await _answered(attempt, asked, ask, Said(is_expired=True, at=now_ms()))
-    # Questions of a conversation that ended with /new may be open still. They are not in the way of those asked here.
+    # Questions of a conversation that was left with /resume or /branch may be open. They are not in the way of those asked here.
     asked = [ask for ask in asked if ask.session_id == attempt.session.id] or asked
     if given is None:
         if (chosen := _plain(attempt, asked, inbound.text)) is None:
@@ -106,12 +105,13 @@ def _latest(asked: Sequence[OpenAsk]) -> list[OpenAsk]:
 
 
 def _listed(asks: Sequence[OpenAsk]) -> str:
-    """The questions by their numbers, each with its beginning: the chat has seen them whole."""
-    return " ".join(f"{ask.number}. {_beginning(ask.text)}" for ask in asks)
+    """The questions by their numbers. The chat has seen them whole; none is cut within the code that it shows."""
+    return "\n".join(f"{ask.number}. {_beginning(ask.text)}" for ask in asks)
 
 
 def _beginning(text: str) -> str:
-    return text if len(text) <= LISTED_CHARACTERS else f"{text[:LISTED_CHARACTERS]}…"
+    first, _, _ = text.partition("\n")
+    return text if len(text) <= LISTED_CHARACTERS else f"{first[:LISTED_CHARACTERS]}…"
 
 
 async def _which(attempt: Attempt, asked: Sequence[OpenAsk]) -> str:
@@ -138,16 +138,11 @@ def _person(source: Source) -> tuple[str, str, str | None]:
     return source.platform, source.account, source.user_alt or source.user
 
 
-def _closed(ask: OpenAsk) -> Change:
-    """The end of a run whose conversation is over."""
-    return Change(also=(*end_run(ask.run_id), *end_asks(ask.run_id, "closed")))
-
-
 async def _answered(attempt: Attempt, asked: Sequence[OpenAsk], ask: OpenAsk, said: Said) -> Attempt | Conclusion:
     """Take the run up, if all its questions are answered now."""
     run, session = ask.run_id, attempt.session
     if ask.session_id != session.id:
-        return command_done(attempt, CommandAnswer(OVER, _closed(ask)))
+        return command_done(attempt, CommandAnswer(SETTLED[CLOSED], Change(also=close_run(run))))
     if still := [other for other in asked if other.run_id == run and other.id != ask.id]:
         if said.is_expired:  # nobody said anything: there is nothing to confirm
             return end_mail(attempt, Ending(State.SUPERSEDED, "noted"), change=Change(also=(keep_answer(ask, said),)))

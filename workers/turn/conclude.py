@@ -15,10 +15,12 @@ from shared import log, metrics
 from shared.agent.turn import Result
 from shared.clock import now_ms
 from shared.context import marks
+from shared.dead_reasons import MessageReason
 from shared.errors import AlreadyDone, Superseded, Unavailable
 from shared.failpoints import reach
 from shared.lane import Lease
 from shared.messages import Entry, Kind, Reply, State
+from shared.schedules.schedule import is_unattended
 from shared.session_key import SessionKey
 from shared.stages import stage
 from shared.store.asks import end_asks, park
@@ -44,6 +46,7 @@ Written = TypeVar("Written")
 NOTICE = "Sorry, I could not process your last message. It has been set aside for a person to look at."
 NOT_RUN = "A scheduled run failed. It has been set aside for a person to look at."
 NOT_GONE_ON = "Nobody answered my question in time, and going on without an answer failed. A person has to look at it."
+UNFINISHED = "(This could not be finished, and nobody answered it.)"  # stands in the transcript where the answer would
 NOBODY_TO_ASK = "This needs an answer from a person, and a request without a conversation cannot wait for one."
 NOBODY_BESIDE = "This cannot be done in the background, because somebody has to answer first:"
 RETRY_SECONDS = 0.5  # between tries to commit while the database is away
@@ -55,7 +58,7 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
     attempt, kind = prepared.attempt, prepared.attempt.inbound.kind
     if result.asks and attempt.inbound.is_stateless:
         return _nobody_to_ask(attempt, result)
-    if result.asks and kind is not Kind.TASK:
+    if result.asks and kind is not Kind.TASK and not is_unattended(attempt.mail.inbound):
         return _parked(prepared, result)
     if result.asks:  # nobody could answer: the question is the result
         text = f"{NOBODY_BESIDE} {question_text(result.asks)}"
@@ -83,18 +86,19 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
 
 def _parked(prepared: Prepared, result: Result) -> Conclusion:
     """The agent asks somebody: the mail is answered by the question, and the run waits with its steps. What they cost is
-    counted now: nobody may ever answer."""
-    attempt = prepared.attempt
+    counted now, and what the agent took in ends now: nobody may ever answer."""
+    attempt = prepared.attempt.with_taken(result.took)
     change = attempt.again.change if attempt.again is not None else NO_CHANGE
-    facts = {**change.facts, **prepared.facts, **waiting_runs(attempt.session, attempt.run_id, waits=True)}
-    asker = attempt.taken_up.asker if attempt.taken_up is not None else attempt.mail.inbound.source
+    facts = {**change.facts, **prepared.facts, **waiting_runs(attempt.session, attempt.run_id, wait=True)}
+    asker = attempt.taken_up.asker if attempt.taken_up is not None else attempt.mail.inbound.asker
     counted = attempt.steps.last if attempt.steps is not None else 0
     parked = park(attempt.run_id, attempt.mail.inbound.id, asker, result.asks, counted)
     if attempt.taken_up is not None:
         parked = (attempt.taken_up.kept, *parked)
     change = with_usage(attempt, result, replace(change, facts=facts, also=(*change.also, *parked)))
     question = question_text(result.asks)
-    entries = (marks.user_row(attempt.inbound), Entry("assistant", question))
+    taken = [row for row in result.entries if row.role == "user" and row.inbound_id in result.took]
+    entries = (marks.user_row(attempt.inbound), *taken, Entry("assistant", question))
     answer = _in_place_of_a_draft(prepared, (*result.replies, Reply(question)))
     replies = (*map(Reply, prepared.opening_notices), *answer)
     change = without_reset_facts(attempt.session, change)
@@ -115,7 +119,7 @@ def _with_run_ended(attempt: Attempt, change: Change) -> Change:
     also = (*change.also, *end_run(attempt.run_id))
     if (taken_up := attempt.taken_up) is None:
         return replace(change, also=also)
-    facts = {**change.facts, **waiting_runs(attempt.session, attempt.run_id, waits=False)}
+    facts = {**change.facts, **waiting_runs(attempt.session, attempt.run_id, wait=False)}
     return replace(change, facts=facts, also=(*also, *end_asks(attempt.run_id, taken_up.ends_as)))
 
 
@@ -184,9 +188,10 @@ def end_mail(
     return Conclusion(attempt, written, COUNTED_AS[ending.state])
 
 
-def bury(attempt: Attempt, reason: str, detail: str, notice: str = NOTICE) -> Conclusion:
+def bury(attempt: Attempt, reason: MessageReason, detail: str, notice: str = NOTICE) -> Conclusion:
     """Make the message a dead letter and tell the chat, once: both by the one commit, which counts what the attempts' steps have
-    cost. Of a text that was ours to say, there is nothing to tell."""
+    cost. If they had effects, the message and a note of those stay in the conversation: the next turn, and a replay, must know of
+    them. Of a text that was ours to say, there is nothing to tell."""
     if attempt.inbound.kind in (Kind.ANNOUNCEMENT, Kind.CHECK):
         return end_mail(attempt, Ending(State.DEAD, reason, detail))
     if attempt.inbound.kind is Kind.FIRE:
@@ -194,8 +199,17 @@ def bury(attempt: Attempt, reason: str, detail: str, notice: str = NOTICE) -> Co
     if attempt.inbound.kind is Kind.EXPIRY:
         notice = NOT_GONE_ON
     steps = attempt.steps.uncounted if attempt.steps is not None else ()
-    change = _with_cost(attempt, steps, NO_CHANGE)
-    return end_mail(attempt, Ending(State.DEAD, reason, detail), (Reply(notice),), change=change)
+    change, entries = _with_cost(attempt, steps, NO_CHANGE), list[Entry]()
+    if had := effects_of(attempt):
+        entries = [marks.user_row(attempt.inbound), Entry("assistant", UNFINISHED + had)]
+    return end_mail(attempt, Ending(State.DEAD, reason, detail), (Reply(notice),), entries, change)
+
+
+def effects_of(attempt: Attempt) -> str:
+    """A sentence for the model about what nothing takes back: calls that had their effect, or may have had it. Empty: there were
+    none."""
+    names = attempt.steps.effects() if attempt.steps is not None else ()
+    return f" Not taken back, because it had its effect or may have had it: {', '.join(names)}." if names else ""
 
 
 async def commit(conclusion: Conclusion) -> Kept:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from shared import log, metrics
 from shared.codec import storable
 from shared.control import is_control
+from shared.dead_reasons import MessageReason
 from shared.errors import AlreadyDone, Malformed, TooNew, Unavailable
 from shared.lane import Lease
 from shared.lane.lease import FIRST_MAILBOX_SEQ, Waiting
@@ -158,7 +159,7 @@ async def _answer(lease: Lease, parts: TurnParts, mail: Mail, number: int) -> An
 
 
 async def _bury(
-    lease: Lease, parts: TurnParts, mail: Mail, number: int, reason: str, detail: str
+    lease: Lease, parts: TurnParts, mail: Mail, number: int, reason: MessageReason, detail: str
 ) -> Answered | AlreadyEnded:
     """Make the message a dead letter and tell the chat, once: both by the one commit."""
     ending = Ending(State.DEAD, reason, detail[:DETAIL_CHARACTERS])

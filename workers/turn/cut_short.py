@@ -11,8 +11,9 @@ from shared.messages import Entry, Reply, State
 from shared.store.change import NO_CHANGE, Ending
 from workers.turn.attempt import Attempt
 from workers.turn.busy.watch import Cut
-from workers.turn.conclude import end_mail, with_usage
+from workers.turn.conclude import effects_of, end_mail, with_usage
 from workers.turn.outcome import Conclusion
+from workers.turn.run import knowing_steps
 
 # One of these stands where the answer would: two user rows must not meet.
 STOPPED = "(The user stopped this before it was finished.)"
@@ -22,25 +23,36 @@ TAKEN_BACK = "(Your new message takes the place of this.)"  # what the chat read
 
 
 def cut_short(attempt: Attempt, kept: Result) -> Conclusion:
-    """End the mail without an answer. What the agent had finished stays in the conversation, unless the turn is rolled back.
-    What it used is counted."""
+    """End the mail without an answer. What the agent had finished stays in the conversation, unless the turn is rolled back, or was to
+    take the place of earlier rows, which stay then: of such a turn stays what people said, and that its calls had effects. What it
+    used is counted."""
     attempt = attempt.with_taken(kept.took)
     cut = attempt.busy.cut if attempt.busy is not None and not attempt.lease.cut_short else None
     change = with_usage(attempt, kept, NO_CHANGE)
+    replaces = attempt.again is not None and attempt.again.change != NO_CHANGE  # /retry, or an edited message
     if cut is Cut.ROLLED_BACK:
         replies: Sequence[Reply] = [replace(reply, text=TAKEN_BACK) for reply in kept.replies[:1]]
         rows = [row for row in kept.entries if row.role == "user"]  # what people said while it ran
-        rows.append(Entry("assistant", ROLLED_BACK + _effects(attempt)))
+        rows.append(Entry("assistant", ROLLED_BACK + effects_of(attempt)))
+    elif replaces:
+        replies = kept.replies
+        rows = [row for row in kept.entries if row.role == "user"]
+        rows.append(Entry("assistant", (INTERRUPTED if cut is not None else STOPPED) + effects_of(attempt)))
     else:
         replies = kept.replies
         rows = [*(attempt.steps.marked(kept.entries) if attempt.steps is not None else kept.entries)]
         rows.append(Entry("assistant", INTERRUPTED if cut is not None else STOPPED))
     ending = Ending(State.SUPERSEDED, cut.value if cut is not None else "stopped")
-    said = (marks.user_row(attempt.inbound), *rows) if attempt.again is None else ()
+    said = (marks.user_row(attempt.inbound), *rows)
+    if replaces and len(rows) == 1 and not effects_of(attempt):  # nothing happened
+        said = ()
     return end_mail(attempt, ending, replies, said, change)
 
 
-def _effects(attempt: Attempt) -> str:
-    """What no rollback takes back: calls that had their effect, or may have had it."""
-    names = attempt.steps.effects() if attempt.steps is not None else ()
-    return f" Not taken back, because it had its effect or may have had it: {', '.join(names)}." if names else ""
+async def stopped_before(attempt: Attempt) -> Conclusion:
+    """End mail that /stop dropped before this attempt. If earlier attempts had effects, a note of them stays."""
+    attempt = await knowing_steps(attempt)
+    rows: Sequence[Entry] = ()
+    if had := effects_of(attempt):
+        rows = (marks.user_row(attempt.inbound), Entry("assistant", STOPPED + had))
+    return end_mail(attempt, Ending(State.SUPERSEDED, "stopped"), entries=rows)

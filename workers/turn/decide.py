@@ -22,11 +22,13 @@ from workers.turn.background import open_task
 from workers.turn.busy.collect import collected, collects
 from workers.turn.conclude import announce, bury, command_done, commit_change, end_mail
 from workers.turn.counting import GivenUp, begin_attempt
+from workers.turn.cut_short import stopped_before
 from workers.turn.editing import taken_back
 from workers.turn.lifetime import reset
 from workers.turn.open import Opened
 from workers.turn.outcome import REOPEN, Conclusion, Lost, Reopen
-from workers.turn.question import ASKING, expired_ask
+from workers.turn.question import ASKING, expired_ask, with_questions_closed
+from workers.turn.run import knowing_steps
 from workers.turn.waiting import observe_wait
 
 
@@ -48,9 +50,10 @@ async def begin(held: HeldKey, opened: Opened) -> Attempt | Conclusion | Lost:
     if isinstance(begun, Lost):
         return begun
     if isinstance(begun, GivenUp):
-        return bury(_attempt(held, opened, begun.attempts), "crashed", f"{begun.attempts} attempts came to no end")
+        attempt = await knowing_steps(_attempt(held, opened, begun.attempts))
+        return bury(attempt, "crashed", f"{begun.attempts} attempts came to no end")
     if lease.drop_until_ms and mail.inbound.received_at <= lease.drop_until_ms and mail.inbound.kind.is_dropped_by_stop:
-        return end_mail(_attempt(held, opened, 0), Ending(State.SUPERSEDED, "stopped"))
+        return await stopped_before(_attempt(held, opened, 0))
     attempt = _attempt(held, opened, begun.number, isolated=begun.isolated)
     observe_wait(attempt, held.turns)
     return attempt
@@ -80,7 +83,9 @@ async def decide(attempt: Attempt) -> Attempt | Conclusion | Reopen:
     """
     lifetime, inbound = attempt.parts.lifetime, attempt.inbound
     if (reason := lifetime.over(attempt.session, inbound)) is not None:
-        await commit_change(attempt, reset(attempt.session, reason), State.EXPIRED)
+        ended = reset(attempt.session, reason)
+        ended = await with_questions_closed(ended, attempt.session, attempt.key, attempt.parts.pipe.store.asks)
+        await commit_change(attempt, ended, State.EXPIRED)
         log.get().info("session ended", key=attempt.key, session=attempt.session.id, reason=reason)
         return REOPEN
     if seed := await lifetime.seed(attempt.session, attempt.key, inbound.source):

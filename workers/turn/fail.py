@@ -11,6 +11,7 @@ from datetime import timedelta
 from shared import log, metrics
 from shared.agent.turn import Result
 from shared.clock import now_ms
+from shared.dead_reasons import MessageReason
 from shared.errors import AlreadyDone, Crashed, HeldBack, Outage, Permanent, Stopped, Superseded, TooNew, Unavailable
 from shared.lane import Lease
 from shared.settings import Settings
@@ -20,7 +21,11 @@ from workers.turn.cut_short import cut_short
 from workers.turn.open import leave_to_newer, open_barely
 from workers.turn.outcome import REOPEN, AlreadyEnded, Outcome, Retry
 
-REASON_OF = {Permanent: "refused", TimeoutError: "timeout", Crashed: "crashed"}  # any other error: "error"
+REASON_OF: dict[type[Exception], MessageReason] = {
+    Permanent: "refused",
+    TimeoutError: "timeout",
+    Crashed: "crashed",
+}  # any other error: "error"
 AWAY = "Sorry, the service that I need for an answer is not available. Please try again later."
 DETAIL_CHARACTERS = 500
 
@@ -39,7 +44,7 @@ async def failed(attempt: Attempt, error: Exception) -> Outcome:
             return Retry(max(error.retry_after, backoff(settings, 1)), spent=False)
         case Outage():
             return await _wait_for_provider(attempt, error)
-    reason = next((reason for kind, reason in REASON_OF.items() if isinstance(error, kind)), "error")
+    reason: MessageReason = next((reason for kind, reason in REASON_OF.items() if isinstance(error, kind)), "error")
     detail = f"{type(error).__name__}: {error}"[:DETAIL_CHARACTERS]
     log.get().warning("turn failed", key=key, reason=reason, error=type(error).__name__, attempt=attempt.number)
     if attempt.number >= settings.max_attempts or isinstance(error, Permanent):

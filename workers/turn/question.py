@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from shared.agent.events import Ask
 from shared.codec import message_id
 from shared.messages import Inbound, Kind, OwnInbound, Session
-from shared.store.asks import OverdueAsk
+from shared.store.asks import AskStore, OverdueAsk, end_asks
+from shared.store.change import Also, Change
+from shared.store.runs import end_run
 
 ASKING = "asking"  # a fact of a session: the runs that wait for a person, separated by spaces
+CLOSED = "closed"  # how a question ends whose conversation is over
 EXPIRED = "question-expired"  # the event id of the mail that ends a question: this, the question, and which try it is
 
 
-def waiting_runs(session: Session, run: str, *, waits: bool) -> Mapping[tuple[str, str], str | None]:
-    """The fact that says which runs of the session wait for a person, when this one does or no longer does."""
-    runs = [other for other in session.facts.get(ASKING, "").split() if other != run]
-    return {(session.id, ASKING): " ".join([*runs, run] if waits else runs) or None}
+def waiting_runs(session: Session, *runs: str, wait: bool) -> Mapping[tuple[str, str], str | None]:
+    """The fact that says which runs of the session wait for a person, when these do or no longer do."""
+    others = [other for other in session.facts.get(ASKING, "").split() if other not in runs]
+    return {(session.id, ASKING): " ".join([*others, *runs] if wait else others) or None}
+
+
+async def with_questions_closed(change: Change, session: Session, session_key: str, asks: AskStore) -> Change:
+    """The change of a commit that ends the session for this key: it also closes what was asked there and is open, and ends the
+    runs that wait for it. Where other keys are in the session, their questions stay open: they go on in it."""
+    if ASKING not in session.facts:
+        return change
+    asked = await asks.open(session_key)
+    runs = tuple(dict.fromkeys(ask.run_id for ask in asked if ask.session_id == session.id))
+    ended = [also for run in runs for also in close_run(run)]
+    facts = {**change.facts, **waiting_runs(session, *runs, wait=False)}
+    return replace(change, facts=facts, also=(*change.also, *ended))
+
+
+def close_run(run: str) -> tuple[Also, ...]:
+    """Statements of a commit: the run's conversation is over, so nobody can answer its questions, and it never goes on."""
+    return (*end_run(run), *end_asks(run, CLOSED))
 
 
 def question_text(asks: Sequence[Ask]) -> str:
     """What the chat reads of the questions with which a turn ends."""
     if len(asks) == 1:
         return f"{asks[0].text}\n{_how_to_answer(asks[0], '')}".strip()
-    return "\n".join(f"{n}. {ask.text} {_how_to_answer(ask, f' {n}')}".strip() for n, ask in enumerate(asks, 1))
+    return "\n".join(f"{n}. {ask.text}\n{_how_to_answer(ask, f' {n}')}".strip() for n, ask in enumerate(asks, 1))
 
 
 def expiry_mail(ask: OverdueAsk, number: int, now: int) -> OwnInbound:

@@ -99,7 +99,20 @@ async def take_run_up(attempt: Attempt) -> Attempt:
         reach("step.after_take_up")
         earlier = await runs.steps(hold.run)
     busy = BusyWatch((attempt.mail, *attempt.album), session, lease, attempt.parts)
-    return changed(attempt, steps=RunLog(hold, runs, lease, earlier, counted), busy=busy)
+    steps = RunLog(hold, runs, lease, earlier, counted)
+    if steps.took:
+        await busy.inbox.take_again(steps.took)
+    return changed(attempt, steps=steps, busy=busy)
+
+
+async def knowing_steps(attempt: Attempt) -> Attempt:
+    """The attempt with what those before it have done, for an end without a run. Nothing is taken up: the commit decides."""
+    if not attempt.has_run:
+        return attempt
+    lease, session, runs = attempt.lease, attempt.session, attempt.parts.pipe.store.runs
+    hold = Hold(attempt.run_id, lease.token, session.id, session.version, attempt.key, attempt.mail.inbound.id)
+    _, counted = await runs.holder(hold.run) or ("", 0)
+    return changed(attempt, steps=RunLog(hold, runs, lease, await runs.steps(hold.run), counted))
 
 
 async def prepare(attempt: Attempt) -> Prepared:
@@ -154,12 +167,14 @@ async def run(prepared: Prepared) -> Result:
     """
     attempt, turn, preview = prepared.attempt, prepared.turn, prepared.preview
     lease, parts, busy, received_at = attempt.lease, attempt.parts, attempt.busy, attempt.mail.inbound.received_at
-    assert busy is not None
+    steps = attempt.steps
+    assert busy is not None and steps is not None
     if attempt.number > 1:
         metrics.REDELIVERED.inc()
     agent, live = parts.isolated_agent if attempt.isolated else parts.agent, LiveText.of(attempt)
     seen = live.take if live is not None else preview.heard if preview is not None else None
-    reading = Reading(agent, turn, seen)
+    reading = Reading(agent, turn, seen, steps.took)
+    steps.shown = reading.shown
     showing = parts.typing.start(turn.mail[-1])
     lease.turn_begins(received_at, reading.stop)
     try:

@@ -4,7 +4,10 @@
 |---|---|---|---|
 | done | reused | reused | reused |
 | planned | runs | runs | runs |
-| begun | runs again | runs again with the same key | does not run: the model is told that it may have happened |
+| begun | runs again | runs again with the same key; if it cannot or may not run any more, as "write" | does not run: the model is told that it may have happened |
+
+A response is written down with the mail that its request showed to the model: the next attempt neither shows it again nor leaves it
+to a turn of its own.
 
 A write waits for a database that is away for as long as the key is ours, as a commit does.
 """
@@ -42,13 +45,21 @@ class RunLog:
         self._given: set[int] = set()  # steps that this attempt has asked for
         self._unknown: set[tuple[str | None, str]] = set()  # calls that may have happened: id, and what the model reads
         self.is_open = bool(earlier)  # whether the database may have the run
+        # A commit that counts the cost of steps also keeps what people said before them: that is in the history now.
+        earlier = [replace(step, took=()) if step.n <= counted else step for step in earlier]
         self.rows = _rows(earlier)  # what earlier attempts finished
+        self.took = tuple(str(row.inbound_id) for step in earlier for row in step.took)  # mail that `rows` show
         self._counted = counted  # the last step whose cost a commit has counted
         self.counted_rows = len(_rows([step for step in earlier if step.n <= counted]))  # of `rows`, from the first on
+        self.shown: Callable[[], Sequence[Entry]] = (
+            tuple  # gives the rows of mail that the model was shown in this attempt
+        )
+        self._kept_rows = 0  # how many of those are written down
 
     async def response(self, row: Entry) -> None:
-        n = self._next()
-        planned = [RecordedStep(n, RESPONSE, state=DONE, row=row)]
+        n, shown = self._next(), self.shown()
+        planned = [RecordedStep(n, RESPONSE, state=DONE, row=row, took=tuple(shown[self._kept_rows :]))]
+        self._kept_rows = len(shown)
         for call in calls(row):
             arguments = str(call.get("arguments") or "{}")
             planned.append(RecordedStep(n + len(planned), CALL, call["id"], call["name"], arguments))
@@ -64,7 +75,7 @@ class RunLog:
         self._given.add(step.n)
         if step.outcome is not None:
             return Stepped(step.outcome.text, step.outcome.ok, How.REUSED)
-        if step.state == BEGUN and Effect.WRITE in (effect, step.effect):
+        if step.state == BEGUN and (effect, step.effect) != (Effect.KEYED, Effect.KEYED):
             return self._may_have_happened(step)
         self._steps[step.n] = replace(step, effect=effect)
         if effect is not Effect.READ:
@@ -152,7 +163,7 @@ def _rows(steps: Sequence[RecordedStep]) -> tuple[Entry, ...]:
     rows: list[Entry] = []
     for step in steps:
         if step.row is not None:
-            rows.append(step.row)
+            rows += (*step.took, step.row)
         elif step.kind == CALL and step.outcome is not None:
             rows.append(Entry("tool", step.outcome.text, data={TOOL_CALL_ID: step.call_id, NAME: step.name}))
     return tuple(rows)

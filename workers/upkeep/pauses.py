@@ -15,7 +15,10 @@ class KeptPauses:
         self._pipe = pipe
 
     async def look(self) -> float:
-        """Compare once, on all servers."""
-        if woken := await enforce_pauses(self._pipe):
-            log.get().warning("woken after a pause", count=woken)
+        """Compare once, on all servers that answer; Unavailable where one does not."""
+        done = await enforce_pauses(self._pipe)
+        if done.woken:
+            log.get().warning("woken after a pause", count=done.woken)
+        if done.away is not None:
+            raise done.away
         return self.every_seconds

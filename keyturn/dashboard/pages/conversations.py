@@ -19,7 +19,7 @@ from shared.reading.deliveries import parts_of_conversation
 from shared.reading.mailbox import KeyInJournal, mailbox_of
 from shared.reading.sessions import StoredSession, last_rows, session
 from shared.reading.waiting_reason import waiting_reason
-from shared.reading.workers import all_workers
+from shared.reading.workers import workers_of
 from shared.session_key import SessionKey
 from shared.value import value
 
@@ -54,7 +54,8 @@ async def _page(desk: Desk, visit: Visit, key: str, *, with_text: bool) -> Respo
     mailbox = await mailbox_of(pipe, key)
     pending = mailbox.journal.pending if isinstance(mailbox.journal, KeyInJournal) else 0
     stored = await _session(desk, key)
-    alive = sum(worker.alive for worker in await all_workers(pipe.servers))
+    # whoever could run its turns is known to the server of the key, so no other server has to answer
+    alive = sum(worker.alive for worker in await workers_of(pipe.servers.of_key(key)))
     rows = await last_rows(pipe.store, stored.id, TRANSCRIPT_ROWS) if stored is not None else []
     return desk.page(
         "conversation.html",

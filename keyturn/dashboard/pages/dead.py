@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import orjson
 from starlette.responses import Response
 
 from keyturn.dashboard.desk import ROWS, Desk, Visit
 from keyturn.dashboard.render import link
-from shared.errors import CannotDo
-from shared.operating.dead_bulk import LetterAction, LetterFilter, deal_with_letters, matching_letters
+from shared.codec import encode_text
+from shared.errors import CannotDo, Unavailable
+from shared.operating.dead_bulk import BulkRun, LetterAction, LetterFilter, bulk_run, go_on, matching_letters
 from shared.operating.dead_letters import drop_letter, edit_and_replay_letter, replay_letter
 from shared.reading.dead_letters import NEWEST, LetterState, dead_letter, dead_letter_page
 
@@ -68,23 +73,55 @@ async def plan_bulk(desk: Desk, visit: Visit) -> Response:
     """The dry run: what matches, and what would become of it. Changes nothing."""
     action, wanted = _action(visit.form.one("action")), _filter(visit)
     found = await matching_letters(desk.pipe.store, wanted)
-    values = {"action": action, "wanted": wanted, "found": found, "words": _options(action, wanted)}
-    return desk.page("bulk.html", visit, here="/dead", **values)
+    run = bulk_run(action, wanted, found)
+    return desk.page("bulk.html", visit, here="/dead", found=found, **_shown(run))
 
 
 async def run_bulk(desk: Desk, visit: Visit) -> Response:
-    """What the dry run showed: exactly those letters, whatever has come since. Each has a row of its own in the audit log."""
-    action, wanted = _action(visit.form.one("action")), _filter(visit)
-    ids = tuple(_id(text) for text in visit.form.one("ids").split(",") if text)
-    target = f"{len(ids)} letters: {_words(wanted)}"
-    operator = desk.operator(visit)
-    result = await desk.act(
-        visit, f"{action.value} dead letters", target, lambda: deal_with_letters(desk.pipe, action, ids, operator)
-    )
-    did = "replayed" if action is LetterAction.REPLAY else "dropped"
-    failed = "; ".join(f"{count} not: {reason}" for reason, count in result.failed)
-    mood = "warn" if result.failed else "good"
-    return desk.done(visit, f"{result.done} letters were {did}. {failed}".strip(), "/dead", mood=mood)
+    """The next letters of what the dry run counted, whatever has come since; then a page that goes on, or the list. Each letter
+    has a row of its own in the audit log."""
+    run, operator = _run(visit), desk.operator(visit)
+    target = f"{run.left} letters: {_words(run.wanted)}"
+    try:
+        run = await desk.act(visit, f"{run.action.value} dead letters", target, lambda: go_on(desk.pipe, run, operator))
+    except Unavailable as error:  # what was done is known all the same
+        run = replace(run, stopped=str(error))
+    if not run.is_over:
+        return desk.page("bulk_run.html", visit, here="/dead", **_shown(run))
+    failed = "; ".join(f"{count} not: {reason}" for reason, count in run.failed)
+    mood = "warn" if run.failed else "good"
+    return desk.done(visit, f"{run.done} letters were {_did(run)}. {failed}".strip(), "/dead", mood=mood)
+
+
+def _shown(run: BulkRun) -> dict[str, Any]:
+    """What pages say of a run; `fields` is the run itself, for the form that goes on with it."""
+    fields = {
+        "action": run.action.value,
+        "kind": run.wanted.kind or "",
+        "reason": run.wanted.reason or "",
+        "key": run.wanted.session_key or "",
+        "newest": run.newest,
+        "count": run.count,
+        "after": run.after,
+        "done": run.done,
+        "failed": encode_text(run.failed),
+    }
+    return {"run": run, "did": _did(run), "fields": fields, "words": _options(run.action, run.wanted)}
+
+
+def _run(visit: Visit) -> BulkRun:
+    """The run that a form carries. Its counts are for whoever reads them; nothing is decided by them."""
+    form = visit.form
+    try:
+        newest, count, after, done = (_id(form.one(name)) for name in ("newest", "count", "after", "done"))
+        failed = tuple((str(why), int(number)) for why, number in orjson.loads(form.one("failed")))
+    except (CannotDo, ValueError, TypeError):
+        raise CannotDo("this is no run of ours: begin with a dry run") from None
+    return BulkRun(_action(form.one("action")), _filter(visit), newest, count, after, done, failed)
+
+
+def _did(run: BulkRun) -> str:
+    return "replayed" if run.action is LetterAction.REPLAY else "dropped"
 
 
 def _filter(visit: Visit) -> LetterFilter:

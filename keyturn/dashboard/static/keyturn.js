@@ -1,4 +1,5 @@
-// Enhances pages that work without it: sends the login token, follows the overview live, copies commands, moves by keyboard.
+// Enhances pages that work without it: sends the login token, follows the overview live, goes on with long work, copies commands,
+// moves by keyboard.
 
 const policy = window.trustedTypes?.createPolicy("keyturn", { createHTML: (text) => text }) ?? { createHTML: (text) => text };
 
@@ -80,6 +81,10 @@ function follow() {
   start();
 }
 if (pulse && "EventSource" in window) follow();
+
+// A long piece of work is done in steps: the form of the next one is sent when the page has shown how far it came.
+const next = document.querySelector("[data-go-on] form");
+if (next) setTimeout(() => next.requestSubmit(), 300);
 
 // The menu is open where there is room for it.
 const menu = document.querySelector(".menu");

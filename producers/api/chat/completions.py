@@ -27,7 +27,7 @@ from producers.api.chat.stream import ChatStream, at_once, chunks
 from producers.api.chat.tasks import Task, task_of
 from producers.api.keys import ApiKeys, Caller
 from producers.heard import Event, Heard, parse_json
-from producers.server import http
+from producers.server.body import read_body
 from producers.settling import Settler, Understanding
 from shared.background import end_tasks
 from shared.clock import now_ms
@@ -63,7 +63,7 @@ class Completions:
     async def create(self, request: Request) -> Response:
         """Answer a request. Raises what http.py turns into statuses."""
         caller = self._keys.check(request, "chat")
-        asked = read_request(parse_json(await http.read_body(request, self._pipe.settings)))
+        asked = read_request(parse_json(await read_body(request, self._pipe.settings)))
         if asked.model and asked.model not in self._models.of(caller):
             return no_such_model(asked.model)
         brought = Asked(asked, request.headers, caller, "" if asked.model == MAIN else asked.model)

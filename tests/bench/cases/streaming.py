@@ -38,6 +38,7 @@ def _measure(ground: Ground, count: int, seconds: float) -> Sample:
     with open_provider(directory, DELTAS, seconds) as (url, provider):
         deployment = Deployment(ground, ground.fresh_database("sqlite"), changes=settings_for(url))
         deployment.fill(arrivals(count, 1))
+        started_cpu = provider.cpu_seconds()
         watched: list[Watch] = []
         contest = Contest(
             command=(*WORK, "--concurrency", str(count)),
@@ -48,7 +49,7 @@ def _measure(ground: Ground, count: int, seconds: float) -> Sample:
             meanwhile=watched.append,
         )
         drained = drain(ground, contest, directory)
-        provider_cpu = provider.cpu_seconds()
+        provider_cpu = provider.cpu_seconds() - started_cpu
     _check(deployment.database_url, count)
     ground.drop_database(deployment.database_url)
     lags = watched[0].lags_ms()

@@ -19,6 +19,7 @@ from workers.agents.model.usage import estimated, usage_of
 from workers.agents.openai_format.deltas import DONE, Assembled
 from workers.agents.openai_format.events import EventData, TooMuch
 from workers.agents.openai_format.form import ServerForm, body, thinking_marks
+from workers.agents.openai_format.groups import Groups
 from workers.agents.openai_format.pace import PROCESS_PACE
 from workers.agents.openai_format.pictured import PicturedBody
 from workers.agents.openai_format.refusals import refused, refused_in_stream
@@ -51,16 +52,18 @@ class ChatCompletions:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._held: AsyncGenerator[HttpClient, None] | None = None
         self._client: HttpClient | None = None
+        self._groups = Groups()  # requests begin in these
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Piece | Response]:
         server, answer = self._server, Assembled()
+        client = await self._open()
+        await self._groups.enter()
         asked = body(self.name, prompt, server.form, server.max_output_tokens)
         headers = {"authorization": f"Bearer {server.key.get_secret_value()}", "content-type": "application/json"}
         sent: bytes | AsyncIterator[bytes] = asked
         if pictures := [picture for row in prompt.rows for picture in row.data.get(PICTURES) or ()]:
             pictured = PicturedBody(asked, pictures)
             headers["content-length"], sent = str(pictured.size), pictured.chunks()
-        client = await self._open()
         try:
             async with client.post_stream(self._url, sent, headers, silent_seconds=server.silent_seconds) as answered:
                 if answered.status != 200:
@@ -113,7 +116,7 @@ class ChatCompletions:
         """The client of the running event loop. The generator that holds it is closed by the loop when that shuts down."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
-            self._loop = loop
+            self._loop, self._groups = loop, Groups()
             self._held = hold_http_client(connections=0, seconds=CONNECT_SECONDS * 2, proxy=self._server.proxy)
             self._client = await anext(self._held)
         return self._client

@@ -8,12 +8,17 @@ from hashlib import blake2b
 from shared.agent.events import Ask, Call
 from shared.agent.turn import Said, Turn
 from shared.codec import encode_json
+from shared.schedules.schedule import is_unattended
 from workers.agents.tools.ask_user import is_question, question_of
+from workers.agents.tools.shown import code_block
 
 SHOWN_CHARACTERS = 10_000  # of a call's arguments: a platform shows them in several messages
 TOO_LONG = (
     f"Not run: a person has to approve this call, and its arguments are longer than the {SHOWN_CHARACTERS:,} characters that "
     "they can be shown. Make several smaller calls."
+)
+UNATTENDED = (
+    "Not run: nobody can be asked in a scheduled turn. Go on without it, and say in your answer what was left out."
 )
 DENIED = "Not run: denied by the user."
 NO_ANSWER = "Not run: denied, because nobody answered in time."
@@ -30,8 +35,14 @@ class Approval:
         """What a person is asked about a call of the run's response with this number."""
         if is_question(call):
             return question_of(call, self._id(call, place), self._expires)
-        text = f"May I run {call.name} with {call.arguments}?"
+        text = f"May I run `{call.name}` with this?\n{code_block(call.arguments)}"
         return Ask(self._id(call, place), text, ("yes", "no"), self._expires, call)
+
+    def unaskable(self, call: Call) -> str:
+        """Why nobody can be asked about a call; empty: somebody can. People approve what they were shown whole."""
+        if is_unattended(self._turn.mail[-1]):
+            return UNATTENDED
+        return TOO_LONG if len(call.arguments) > SHOWN_CHARACTERS and not is_question(call) else ""
 
     def answer(self, call: Call, place: int) -> Said | None:
         """What a person said to it; None: nobody has been asked about just this call."""
@@ -42,11 +53,6 @@ class Approval:
         of it, because call ids may repeat within a run."""
         about = encode_json([self._turn.run, place, call.id, call.name, call.arguments])
         return f"approve_{blake2b(about, digest_size=15).hexdigest()}"
-
-
-def unaskable(call: Call) -> str:
-    """Why nobody can be asked about a call; empty: somebody can. People approve what they were shown whole."""
-    return TOO_LONG if len(call.arguments) > SHOWN_CHARACTERS and not is_question(call) else ""
 
 
 def refusal(said: Said) -> str:

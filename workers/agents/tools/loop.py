@@ -4,7 +4,7 @@
 |---|---|
 | text | one assistant row, and `Done` |
 | calls | the row with the calls, then for each call `Began`, `Ended` and its row, and the next request |
-| calls that need a person's yes | the others run, then the turn ends with `Ask` for each. The answers take it up |
+| calls that need a person's yes | the others run, then the turn ends with `Ask` for each. The answers take it up. Where nobody can be asked, they do not run |
 | calls, cut by the length limit | none runs; the model is told. The second time the turn ends with a plain reason |
 | nothing | Transient, or Refused where a content filter ended it |
 
@@ -26,13 +26,15 @@ from shared.agent.events import Began, Call, Delta, Done, Ended, Event, Row, Spe
 from shared.agent.steps import Stepped
 from shared.agent.turn import Turn
 from shared.context.marks import NAME, REASONING, TOOL_CALL_ID, TOOL_CALLS, USAGE, answers, calls
+from shared.context.shared_thread import is_shared, signed
 from shared.errors import Transient
 from shared.messages import Entry, Reply
+from shared.session_key import SessionKey
 from shared.stages import stage
 from workers.agents.model.contract import Model, ModelRefused, Response, TooLong
 from workers.agents.model.conversation import ModelConversation
 from workers.agents.model.usage import begun
-from workers.agents.tools.approval import Approval, refusal, unaskable
+from workers.agents.tools.approval import Approval, refusal
 from workers.agents.tools.ask_user import answer_of, is_question
 from workers.agents.tools.limits import Spending
 from workers.agents.tools.toolbox import Toolbox, is_object
@@ -63,8 +65,9 @@ class Loop:
         self._spending = spending
         self._approval = approval
         self._is_asking = False
+        self._is_taken_up = False  # the calls of earlier attempts are at hand: they may have begun
         self._place = sum(row.role == "assistant" for row in turn.rows)  # how many responses are steps
-        self._rows = list(turn.rows)
+        self._rows = _earlier(turn)
         self._was_cut = False
         self._response: Response | None = None
         self._takes = 0  # requests that showed mail of the inbox
@@ -73,8 +76,10 @@ class Loop:
 
     async def events(self) -> AsyncIterator[Event]:
         """Raises what the table in workers/agents/llm.py says."""
+        self._is_taken_up = True
         async for event in self._run(_unanswered(self._rows)):
             yield event
+        self._is_taken_up = False
         if self._is_asking:
             return
         while not (reason := self._spending.before_request(is_granted=bool(self._shown) or self._has_mail())):
@@ -186,12 +191,12 @@ class Loop:
         """Carry calls out: at the same time where all of them only read, one after another otherwise. Their rows come in the
         order of the calls. Those that need a person's yes come last, and where one of them has no answer yet, none of them
         runs: the turn ends with the questions."""
-        careful = [call for call in made if self._tools.needs_person(call) and not unaskable(call)]
+        careful = [call for call in made if self._tools.needs_person(call) and not self._approval.unaskable(call)]
         async for event in self._carry_out([call for call in made if call not in careful]):
             yield event
         if self._has_mail():
-            for event in self._not_run(careful, CAME_IN):
-                yield event
+            for call in careful:
+                yield await self._left_out(call)
             return
         if unasked := [call for call in careful if self._approval.answer(call, self._place) is None]:
             self._is_asking = True
@@ -208,7 +213,7 @@ class Loop:
             return
         for call in made:
             if self._has_mail():
-                yield self._told(call, CAME_IN)
+                yield await self._left_out(call)
                 continue
             yield Began(call)
             stepped = await self._outcome(call)
@@ -229,12 +234,18 @@ class Loop:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
+    async def _left_out(self, call: Call) -> Row:
+        """A message came in, so the call is not to run. One of an earlier attempt may have: its step says so."""
+        if not self._is_taken_up:
+            return self._told(call, CAME_IN)
+        return self._told(call, (await self._tools.refused(call, self._turn, CAME_IN)).text)
+
     async def _outcome(self, call: Call) -> Stepped:
         with stage("tool", call.name):
             return await self._carried_out(call)
 
     async def _carried_out(self, call: Call) -> Stepped:
-        if self._tools.needs_person(call) and (why := unaskable(call)):
+        if self._tools.needs_person(call) and (why := self._approval.unaskable(call)):
             return await self._tools.refused(call, self._turn, why)
         said = self._approval.answer(call, self._place)
         if said is not None and is_question(call):
@@ -247,6 +258,13 @@ class Loop:
         row = Entry("tool", text, data={TOOL_CALL_ID: call.id, NAME: call.name})
         self._rows.append(row)
         return Row(row)
+
+
+def _earlier(turn: Turn) -> list[Entry]:
+    """The rows of earlier attempts, in which what people said meanwhile is shown as when it came in."""
+    if all(row.role != "user" for row in turn.rows) or not is_shared(SessionKey.parse(turn.session_key)):
+        return list(turn.rows)
+    return [signed(row, turn.sender_key) for row in turn.rows]
 
 
 def _checked(response: Response) -> Response:

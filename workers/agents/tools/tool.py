@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, overload
 
 from shared.agent.steps import Effect
-from shared.agent.turn import Speaker
-from shared.messages import Source
+from shared.agent.turn import Speaker, Turn
+from shared.messages import Kind, Source
+from shared.schedules.schedule import OUTLET
 from shared.value import value
 from workers.agents.functions import in_thread, is_coroutine
 from workers.agents.model.contract import ToolSpec
@@ -29,6 +30,15 @@ class CallContext:
     is_scheduled: bool = False  # a schedule asked, and nobody waits for the answer
     asked_at: int = 0  # when the message was received that it answers, wall clock, ms
     event_id: str = ""  # of that message
+
+
+def context_of(turn: Turn, key: str) -> CallContext:
+    """What a tool may know about a call of this turn with this idempotency key."""
+    asked = turn.mail[-1]
+    asker = turn.asker or asked.asker  # whoever approves a call does not lend it their rights
+    is_scheduled = asked.kind is Kind.FIRE or asker.platform == OUTLET  # or it follows from one
+    about = (turn.session_key, turn.run, asker, is_scheduled, asked.received_at, asked.event_id)
+    return CallContext(key, turn.speaker, *about)
 
 
 class Tool:
@@ -77,3 +87,14 @@ def tool(function: Callable[..., Any] | None = None, /, *, effect: Effect | str 
     if function is not None:
         return Tool(function, Effect(effect))
     return lambda function: Tool(function, Effect(effect))
+
+
+def as_text(returned: Any) -> str:
+    """What a tool returned, as the model reads it."""
+    if returned is None:
+        return ""
+    if isinstance(returned, str):
+        return returned
+    from pydantic_core import to_json  # only here: agents without tools need not load pydantic
+
+    return to_json(returned, fallback=str).decode()

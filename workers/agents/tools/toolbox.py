@@ -9,19 +9,16 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import orjson
-from pydantic_core import to_json
 
 from shared.agent.events import Call
 from shared.agent.steps import Effect, NotRun, Stepped
 from shared.agent.turn import Turn
 from shared.codec import storable
 from shared.errors import ConfigurationError
-from shared.messages import Kind
-from shared.schedules.schedule import OUTLET
 from workers.agents.model.contract import ToolSpec
 from workers.agents.tools.arguments import WrongArguments
 from workers.agents.tools.ask_user import is_question
-from workers.agents.tools.tool import CallContext, Tool
+from workers.agents.tools.tool import Tool, as_text, context_of
 
 
 class Toolbox:
@@ -67,7 +64,8 @@ class Toolbox:
         return await turn.steps.call(call, do, Effect.READ)
 
     async def refused(self, call: Call, turn: Turn, why: str) -> Stepped:
-        """Leave a call out, which is a step as well: an attempt before this one may have begun it."""
+        """Leave a call out, which is a step as well: an attempt before this one may have begun it, and then nobody may say that it
+        was not run."""
 
         async def do(key: str) -> str:
             raise NotRun(why)
@@ -90,14 +88,9 @@ class Toolbox:
         async def do(key: str) -> str:
             if tool is None or refusal:
                 raise NotRun(refusal)
-            asked = turn.mail[-1]
-            asker = turn.asker or asked.asker  # whoever approves a call does not lend it their rights
-            is_scheduled = asked.kind is Kind.FIRE or asker.platform == OUTLET  # or it follows from one
-            about = (turn.session_key, turn.run, asker, is_scheduled, asked.received_at, asked.event_id)
-            context = CallContext(key, turn.speaker, *about)
             try:
                 async with asyncio.timeout(self._seconds) as limit:
-                    return _as_text(await tool.run(arguments, context))
+                    return as_text(await tool.run(arguments, context_of(turn, key)))
             except TimeoutError:
                 if not limit.expired():
                     raise
@@ -137,9 +130,3 @@ def is_object(written: str) -> bool:
         return isinstance(orjson.loads(written), dict)
     except orjson.JSONDecodeError:
         return False
-
-
-def _as_text(returned: Any) -> str:
-    if returned is None:
-        return ""
-    return returned if isinstance(returned, str) else to_json(returned, fallback=str).decode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from shared import log
 from shared.errors import Unavailable
@@ -11,7 +11,7 @@ from shared.lane import Lease
 from shared.messages import Inbound, Mail
 from shared.pipeline import Pipeline
 from workers.media.fetch import MediaFetcher
-from workers.turn.busy.behind import Companion, MayGive, companions, look_behind, still_waiting
+from workers.turn.busy.behind import Companion, MayGive, companions, look_behind, people_behind, still_waiting
 
 
 class TurnInbox:
@@ -57,6 +57,16 @@ class TurnInbox:
         reach("steer.after_take")
         return tuple(said)
 
+    async def take_again(self, ids: Collection[str]) -> None:
+        """Mail that an earlier attempt showed to its model, and acted on: it is not given again, and ends with the turn. What has
+        ended meanwhile is left out."""
+        journal, first = self._pipe.store.journal, self._running[0]
+        waiting = await look_behind(first, self._lease, journal)
+        found = [mail for mail in people_behind(self._running, waiting) if mail.inbound.id in ids]
+        if not first.journaled:
+            found = [*await still_waiting(found, journal)]
+        self._taken |= {mail.inbound.id: Companion(mail, mail.inbound, is_steer=False) for mail in found}
+
     def given(self, id: str) -> Inbound | None:
         return self._said.get(id)
 
@@ -66,8 +76,8 @@ class TurnInbox:
         return tuple(one.mail for one in self._taken.values())
 
     def mail_of(self, ids: Sequence[str]) -> tuple[Mail, ...]:
-        """The mail of messages that were taken, in its order."""
-        return tuple(sorted((self._taken[id].mail for id in ids), key=lambda mail: mail.seq))
+        """The mail of messages that were taken and still wait, in its order."""
+        return tuple(sorted((self._taken[id].mail for id in ids if id in self._taken), key=lambda mail: mail.seq))
 
     async def _found(self) -> list[Companion]:
         journal = self._pipe.store.journal

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
+from hashlib import sha256
 from pathlib import Path
 
 from shared.store.database import Row
@@ -16,9 +17,10 @@ PAUSE_SECONDS = (0.0001, 0.0008)  # between two tries to get the file: others ho
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection whose commits are on disk when they return, and that gives rows as dicts."""
+    """A connection whose commits are on disk when they return, that gives rows as dicts and has the function `message_digest`."""
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     connection.row_factory = _row
+    connection.create_function("message_digest", 1, _message_digest, deterministic=True)
     wait_for_file(connection, "PRAGMA journal_mode = WAL")  # the first ever is a write, and does not wait by itself
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA busy_timeout = 0")  # we wait ourselves, in smaller steps
@@ -52,6 +54,11 @@ def wait_for_file(connection: sqlite3.Connection, statement: str) -> None:
             if time.monotonic() > deadline:
                 raise
         time.sleep(random.uniform(*PAUSE_SECONDS))
+
+
+def _message_digest(id: str | None) -> bytes | None:
+    """What the table known_messages knows a message by: the same as PostgreSQL's function of that name."""
+    return sha256(id.encode()).digest()[:16] if id is not None else None
 
 
 def _row(cursor: sqlite3.Cursor, values: tuple[object, ...]) -> Row:
