@@ -139,3 +139,10 @@ def test_every_secret_that_settings_can_hold_is_known_to_the_log() -> None:
     settings = Settings.model_construct(**known)
     hidden = settings.secret_values()
     assert len(expected) >= 4 and set(expected) <= set(hidden)
+
+
+def test_after_a_reset_nothing_is_written_where_an_earlier_setup_wrote(stderr: io.StringIO) -> None:
+    log.get().warning("heard")
+    log.reset()
+    stderr.close()  # a logger that was kept would fail here
+    log.get().warning("not heard there")
