@@ -74,8 +74,10 @@ def test_a_forked_worker_is_like_one_that_was_started_alone(place: Place, hang_u
     assert os.readlink(f"/proc/{forked}/cwd") == str(place.directory)
     held = {Path(name).name for name in files(forked) - files(alone) if not name.endswith(".db")}  # .db: of metrics
     assert held <= {"up.err", "work.jsonl"}, held  # so it keeps neither a lock nor a log of `up`'s
-    assert environment(forked) - environment(alone) <= {
-        f"PROMETHEUS_MULTIPROC_DIR={place.directory}/.keyturn/metrics".encode()
+    more = environment(forked) - environment(alone)
+    assert more <= {
+        f"PROMETHEUS_MULTIPROC_DIR={place.directory}/.keyturn/metrics".encode(),
+        b"LC_CTYPE=C.UTF-8",  # which Python hands down from `up` where no locale is set
     }
 
 

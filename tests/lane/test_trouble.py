@@ -106,7 +106,8 @@ async def test_a_refusal_that_passes_is_told_by_its_code(
 
 
 async def test_a_cluster_that_is_not_whole_is_a_refusal_that_passes(tmp_path: Path) -> None:
-    server = valkey.start(tmp_path, options=("cluster-enabled yes",))
+    own_bus = f"cluster-port {child.free_port()}"  # by default a port that may be taken: the server's own plus 10,000
+    server = valkey.start(tmp_path, options=("cluster-enabled yes", own_bus))
     bench = Workbench(server.url)
     try:
         with pytest.raises(Unavailable, match="CLUSTERDOWN"):
