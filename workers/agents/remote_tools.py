@@ -25,7 +25,7 @@ from shared.errors import AgentFault, PipelineError
 from shared.failpoints import reach
 from workers.agents.model.contract import ToolSpec
 from workers.agents.remote_line import WorkerLine
-from workers.agents.tools.arguments import WrongArguments
+from workers.agents.tools.arguments import WrongArguments, read_object
 from workers.agents.tools.tool import CallContext, Tool, as_text, context_of
 
 SUBJECT = "tool"
@@ -40,13 +40,7 @@ class RemoteTool(Tool):
         self.effect = effect
 
     def arguments(self, written: str) -> dict[str, Any]:
-        try:
-            read = orjson.loads(written or "{}")
-        except orjson.JSONDecodeError as error:
-            raise WrongArguments(f"they are no JSON: {error}") from None
-        if not isinstance(read, dict):
-            raise WrongArguments("they are no object")
-        return read
+        return read_object(written)
 
     async def run(self, arguments: Mapping[str, Any], context: CallContext) -> str:
         """What the tool gives. Raises what it raised."""

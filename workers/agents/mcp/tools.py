@@ -13,7 +13,7 @@ from mcp import MCPError
 from shared.agent.steps import Effect
 from workers.agents.mcp.server import SupervisedServer, ToolFailed
 from workers.agents.model.contract import ToolSpec
-from workers.agents.tools.arguments import WrongArguments
+from workers.agents.tools.arguments import read_object
 from workers.agents.tools.tool import CallContext, Tool
 
 NAME_CHARACTERS = 64
@@ -30,13 +30,7 @@ class McpTool(Tool):
         self.effect = effect
 
     def arguments(self, written: str) -> dict[str, Any]:
-        try:
-            read = orjson.loads(written or "{}")
-        except orjson.JSONDecodeError as error:
-            raise WrongArguments(f"they are no JSON: {error}") from None
-        if not isinstance(read, dict):
-            raise WrongArguments("they are no object")
-        return read
+        return read_object(written)
 
     async def run(self, arguments: Mapping[str, Any], context: CallContext) -> str:
         """What the tool returns, as text. ToolFailed where it says that it failed, ServerAway where its server is away."""

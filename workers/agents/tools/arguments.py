@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.json_schema import GenerateJsonSchema
@@ -15,6 +16,17 @@ COMPLAINTS = 5  # of what is wrong, the model is told so many
 
 class WrongArguments(Exception):
     """The model's arguments do not fit; the text says which, for the model."""
+
+
+def read_object(written: str) -> dict[str, Any]:
+    """The JSON object that a model wrote. Its members are for somebody else to check. WrongArguments if it is none."""
+    try:
+        read = orjson.loads(written or "{}")
+    except orjson.JSONDecodeError as error:
+        raise WrongArguments(f"they are no JSON: {error}") from None
+    if not isinstance(read, dict):
+        raise WrongArguments("they are no object")
+    return read
 
 
 class Arguments:
