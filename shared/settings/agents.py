@@ -57,6 +57,43 @@ def not_a_key(key: str) -> str:
     return f"character {wrong} is none that a key can have; copy the key again, all of it" if wrong is not None else ""
 
 
+def _http_address(url: str | None, setting: str) -> str | None:
+    if url is not None and not url.startswith(("https://", "http://")):
+        raise ValueError(f"{setting} is an http(s) address")
+    return url
+
+
+def _sendable(key: SecretStr | None, setting: str) -> SecretStr | None:
+    if key is not None and (complaint := not_a_key(key.get_secret_value())):
+        raise ValueError(f"{setting}: {complaint}")
+    return key
+
+
+class FallbackModel(Block):
+    """A model that answers where those before it cannot. Nothing is taken over from LLM__MODEL: neither its key nor its address."""
+
+    model: str
+    """As LLM__MODEL: `provider:name`, or with BASE_URL the name that the server there goes by."""
+    base_url: str | None = Field(default=None, repr=False)
+    """As LLM__BASE_URL. Unset: the provider's own."""
+    api_key: SecretStr | None = None
+    """As LLM__API_KEY. Unset: what the provider's own variable says."""
+    context_tokens: int | None = Field(default=None, ge=512)
+    """As LLM__CONTEXT_TOKENS. Unset: as known for this model."""
+    limits: ProviderLimits = ProviderLimits()
+    """As LLM__LIMITS, for this model."""
+
+    @field_validator("api_key")
+    @classmethod
+    def _is_a_key(cls, key: SecretStr | None) -> SecretStr | None:
+        return _sendable(key, "LLM__FALLBACKS: API_KEY")
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_http_address(cls, url: str | None) -> str | None:
+        return _http_address(url, "LLM__FALLBACKS: BASE_URL")
+
+
 class LlmSettings(Block):
     """The `llm` agent: which model answers, and what it is told. `AGENT=local` takes all but the first three from here."""
 
@@ -78,6 +115,9 @@ class LlmSettings(Block):
     """Show the model when each message of a user was sent, on the clocks of TIMEZONE."""
     models: Names = ()
     """Further models that a conversation may be switched to with /model; same provider key and address. None: no switching."""
+    fallbacks: dict[int, FallbackModel] = Field(default_factory=dict)
+    """Models that answer while the one before them is away, has used up its quota, or refuses its key: by number, asked in that order.
+    `LLM__FALLBACKS__1__MODEL=anthropic:claude-sonnet-4-5`. None: messages wait for the model."""
     aside_model: str | None = None
     """The model for questions aside: titles, summaries, memory. Unset, or when it fails: the one that answers."""
     images: int = Field(default=8, ge=0)
@@ -117,6 +157,9 @@ class LlmSettings(Block):
     """A turn that wants more tool calls than this ends with a plain reason."""
     max_turn_tokens: int | None = Field(default=None, ge=1)
     """A turn that has used so many tokens asks the model no more, and ends with a plain reason. Unset: no limit."""
+    max_turn_cost: float | None = Field(default=None, gt=0)
+    """The same for its cost in US dollars, by public price lists. A request whose price nobody knows counts as nothing: limit tokens
+    where a model has none. Unset: no limit."""
     max_turn_seconds: float | None = Field(default=None, gt=0)
     """The same for its time. Unset: only TURN_TIMEOUT_SECONDS, which is a failure."""
 
@@ -130,16 +173,12 @@ class LlmSettings(Block):
     @field_validator("api_key")
     @classmethod
     def _is_a_key(cls, key: SecretStr | None) -> SecretStr | None:
-        if key is not None and (complaint := not_a_key(key.get_secret_value())):
-            raise ValueError(f"LLM__API_KEY: {complaint}")
-        return key
+        return _sendable(key, "LLM__API_KEY")
 
     @field_validator("base_url")
     @classmethod
     def _is_an_http_address(cls, url: str | None) -> str | None:
-        if url is not None and not url.startswith(("https://", "http://")):
-            raise ValueError("LLM__BASE_URL is an http(s) address")
-        return url
+        return _http_address(url, "LLM__BASE_URL")
 
     @field_validator("own_tools")
     @classmethod
@@ -201,9 +240,7 @@ class HttpSettings(Block):
     @field_validator("url")
     @classmethod
     def _is_an_http_address(cls, url: str | None) -> str | None:
-        if url is not None and not url.startswith(("https://", "http://")):
-            raise ValueError("HTTP__URL is an http(s) address")
-        return url
+        return _http_address(url, "HTTP__URL")
 
 
 class NamedAgent(Block):

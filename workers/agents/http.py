@@ -174,6 +174,7 @@ def open_http_agent(config: HttpSettings, llm: LlmSettings, zone: tzinfo) -> Age
         "system_prompt": "",  # it is an agent already, and has its own
         "tools": (),
         "models": (),
+        "fallbacks": {},
         "aside_model": None,
     }
     return LlmAgent(llm.model_copy(update=asked), zone=zone)
