@@ -105,6 +105,12 @@ class LlmSettings(Block):
     """The provider's key. Unset: what the provider's own variable says, such as OPENAI_API_KEY."""
     system_prompt: str = "You are a helpful assistant in a chat. Answer briefly, in the language of the user."
     """What the model is told before every conversation."""
+    system_prompt_file: Path | None = None
+    """A text file with the system prompt, instead of SYSTEM_PROMPT: at most 100,000 bytes, from the working directory, as `keyturn.toml`. It
+    is read again when it has changed, without a restart. Each worker reads its own. Unset: SYSTEM_PROMPT."""
+    persona_file: Path | None = None
+    """A text file that says who the agent is and how it speaks, such as `SOUL.md`; it stands before the system prompt. Otherwise as
+    SYSTEM_PROMPT_FILE. Unset: no persona."""
     timeout_seconds: float = Field(default=120, gt=0)
     """A model that says nothing for so long counts as not answering; the turn is tried again."""
     max_output_tokens: int | None = Field(default=None, ge=1)
@@ -162,6 +168,12 @@ class LlmSettings(Block):
     where a model has none. Unset: no limit."""
     max_turn_seconds: float | None = Field(default=None, gt=0)
     """The same for its time. Unset: only TURN_TIMEOUT_SECONDS, which is a failure."""
+
+    @model_validator(mode="after")
+    def _has_one_system_prompt(self) -> Self:
+        if self.system_prompt_file is not None and "system_prompt" in self.model_fields_set:
+            raise ValueError("LLM__SYSTEM_PROMPT and LLM__SYSTEM_PROMPT_FILE contradict each other: set one of them")
+        return self
 
     @field_validator("mcp")
     @classmethod

@@ -172,6 +172,8 @@ def open_http_agent(config: HttpSettings, llm: LlmSettings, zone: tzinfo) -> Age
         "api_key": config.token,
         "timeout_seconds": config.timeout_seconds,
         "system_prompt": "",  # it is an agent already, and has its own
+        "system_prompt_file": None,
+        "persona_file": None,
         "tools": (),
         "models": (),
         "fallbacks": {},

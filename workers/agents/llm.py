@@ -45,6 +45,7 @@ from workers.agents.model.attachments import Attachments, attached, has_files
 from workers.agents.model.contract import Model, ModelRefused, Prompt, Response
 from workers.agents.model.conversation import ModelConversation
 from workers.agents.model.fallback import ModelLine, RestingModels
+from workers.agents.prompt_files import SystemPrompt
 from workers.agents.tools.approval import Approval
 from workers.agents.tools.ask_user import ask_user
 from workers.agents.tools.limits import Spending, TurnLimits
@@ -71,6 +72,7 @@ class LlmAgent(NeedsNoTask):
 
     def __init__(self, config: LlmSettings, model: PydanticModel | None = None, *, zone: tzinfo = UTC) -> None:
         self._config = config
+        self._prompt = SystemPrompt(config)
         self._times_in = zone if config.timestamps else None
         self._model = _opened(config, _direct(model, config) if model is not None else None)
         self._models = {name: _opened(config.model_copy(update={"model": name})) for name in config.models}
@@ -135,7 +137,7 @@ class LlmAgent(NeedsNoTask):
         models = self._line(turn.model, turn.session_key)
         talk = ModelConversation(
             turn,
-            self._config.system_prompt,
+            self._prompt.text,
             tools.specs,
             room=models.now.room,
             times_in=self._times_in,
