@@ -137,6 +137,7 @@ def _turn(content: Mapping[str, Any]) -> Turn:
         "rows": tuple(map(_entry, content["rows"])),
         "notes": tuple(content["notes"]),
         "memory": tuple(content["memory"]),
+        "asking": tuple(content.get("asking") or ()),
         "answers": {id: from_fields(Said, said) for id, said in content["answers"].items()},
         "asker": decode_source(content["asker"]) if content.get("asker") is not None else None,
         "speaker": Speaker(

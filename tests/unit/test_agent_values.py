@@ -65,6 +65,7 @@ TURN = Turn(
     deadline=12.5,
     rows=(Entry("assistant", "earlier"),),
     answers={"q1": Said("yes", "yes", "webhook:u=u1", 7)},
+    asking=("run_in_0",),
     asker=Source("webhook", "c1", user="u2"),
 )
 
