@@ -15,6 +15,7 @@ from shared.settings.section import Block, Section
 
 OWN_TOOLS = ("schedule", "send", "background", "goal", "search", "memory", "web")
 _AGENT_NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")  # as session keys have it
+_PERSON = re.compile(r"[a-z0-9_]+:\S+")
 _SERVER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,20}")  # the names of its tools begin with it
 
 
@@ -29,6 +30,14 @@ class McpServer(Block):
     """Variables of the program, beside a few usual ones such as PATH and HOME. It gets no others."""
     headers: dict[str, SecretStr] = Field(default_factory=dict)
     """Headers of each request to the URL."""
+    tokens: dict[str, SecretStr] = Field(default_factory=dict)
+    """Tokens of people, by `<platform>:<user id>`, as JSON: `{"telegram:42": "…"}`. `{token}` in HEADERS or ENVIRONMENT stands for that of
+    who asks; each has a connection or a program of their own, and others do without the server. Unset: all share it."""
+    most_people: int = Field(default=20, ge=1)
+    """With TOKENS: how many people's connections or programs each worker has at once. Beyond it, whoever is idle for longest loses theirs
+    until they call again."""
+    idle_seconds: float = Field(default=600, gt=0)
+    """With TOKENS: a person's connection or program ends when they have not used it for so long."""
     directory: Path | None = None
     """Where the program runs. Unset: where the worker does."""
     start_seconds: float = Field(default=10, gt=0)
@@ -48,6 +57,21 @@ class McpServer(Block):
             raise ValueError("LLM__MCP: a server has either a line or a url")
         if self.url is not None and not self.url.startswith(("https://", "http://")):
             raise ValueError("LLM__MCP: a url is an http(s) address")
+        return self
+
+    @model_validator(mode="after")
+    def _tokens_are_used(self) -> Self:
+        sent = self.headers if self.url is not None else self.environment
+        if any("{token}" in text.get_secret_value() for text in sent.values()) != bool(self.tokens):
+            raise ValueError(
+                "LLM__MCP: {token} in HEADERS (of a url) or ENVIRONMENT (of a line) and TOKENS need each other"
+            )
+        if any(not _PERSON.fullmatch(person) for person in self.tokens):
+            raise ValueError("LLM__MCP: TOKENS names people as <platform>:<user id>")
+        if any(not_a_key(token.get_secret_value()) or not token.get_secret_value() for token in self.tokens.values()):
+            raise ValueError("LLM__MCP: one of TOKENS is none that can be sent; copy it again, all of it")
+        if self.tokens and self.required:
+            raise ValueError("LLM__MCP: a server with TOKENS cannot be required: people without one do without it")
         return self
 
 

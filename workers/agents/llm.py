@@ -50,7 +50,7 @@ from workers.agents.tools.approval import Approval
 from workers.agents.tools.ask_user import ask_user
 from workers.agents.tools.limits import Spending, TurnLimits
 from workers.agents.tools.loop import Loop
-from workers.agents.tools.tool import Tool
+from workers.agents.tools.tool import Tool, asker_of
 from workers.agents.tools.toolbox import Toolbox, load_tools
 
 try:
@@ -124,7 +124,7 @@ class LlmAgent(NeedsNoTask):
         """The same with the tools of MCP servers, as far as they answer, and with the files of the conversation."""
         tools = self._tools
         if self._servers is not None:
-            found, notices = await self._servers.tools()
+            found, notices = await self._servers.tools(asker_of(turn))
             for notice in notices:
                 yield Notice(notice)
             tools = self._toolbox([*self._offered, *found])
