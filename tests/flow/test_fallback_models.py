@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -28,8 +29,8 @@ from tests.support.reading import answer_of
 from tests.support.working import working
 from workers.agents.isolated import Isolated
 from workers.agents.llm import LlmAgent
-from workers.agents.model import fallback
 from workers.agents.model.contract import ModelRefused, QuotaUsedUp, TooLong
+from workers.agents.model.fallback import REST_SECONDS
 from workers.agents.reading import Reading
 from workers.turn.open import load_session
 
@@ -158,8 +159,8 @@ async def test_a_model_that_answers_nobody_is_left_alone_for_a_while_and_then_as
         for _ in range(3):
             await answer_of(agent, a_turn())
         assert (len(first.requests), len(second.requests)) == (1, 3)
-        now = fallback.time.monotonic
-        monkeypatch.setattr(fallback.time, "monotonic", lambda: now() + fallback.REST_SECONDS)
+        now = time.monotonic
+        monkeypatch.setattr("workers.agents.model.fallback.time.monotonic", lambda: now() + REST_SECONDS)
         assert (await answer_of(agent, a_turn())).entries[0].data["usage"]["model"] == openai.MODEL
 
 

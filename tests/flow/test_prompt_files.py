@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from structlog.testing import capture_logs
 
 from shared.errors import ConfigurationError
@@ -23,7 +23,7 @@ from workers.agents.prompt_files import LARGEST_BYTES, SystemPrompt
 
 
 def from_files(provider: Provider, **changes: Any) -> LlmSettings:
-    return LlmSettings(model=MODEL, base_url=provider.url, api_key=KEY, **changes)
+    return LlmSettings(model=MODEL, base_url=provider.url, api_key=SecretStr(KEY), **changes)
 
 
 def told(provider: Provider) -> list[str]:
@@ -99,7 +99,7 @@ async def test_an_agent_whose_file_cannot_be_used_does_not_start_and_says_so_in_
     file = tmp_path / "SOUL.md"
     file.write_text("You are Ada.")
     _harm(file, harm)
-    broken = {"model": MODEL, "base_url": "http://127.0.0.1:1/v1", setting: file}
+    broken: dict[str, Any] = {"model": MODEL, "base_url": "http://127.0.0.1:1/v1", setting: file}
     said = f"LLM__{setting.upper()}: {file} {complaint}"
     with pytest.raises(ConfigurationError, match=f"^{said}$"):
         LlmAgent(LlmSettings(**broken))

@@ -166,7 +166,7 @@ def open_http_agent(config: HttpSettings, llm: LlmSettings, zone: tzinfo) -> Age
         )
     from workers.agents.llm import LlmAgent
 
-    asked = {
+    asked: dict[str, Any] = {
         "model": config.model,
         "base_url": config.url,
         "api_key": config.token,

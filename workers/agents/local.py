@@ -74,7 +74,7 @@ class LocalAgent(NeedsNoTask):
                 at = {"model": MODEL, "base_url": f"{self._server.listening_address}/v1", "api_key": SecretStr(key)}
                 output = self._config.max_output_tokens or OUTPUT_TOKENS
                 limits = {"context_tokens": CONTEXT_TOKENS, "max_output_tokens": min(output, CONTEXT_TOKENS // 2)}
-                alone = {"models": (), "fallbacks": {}, "aside_model": None}
+                alone: dict[str, Any] = {"models": (), "fallbacks": {}, "aside_model": None}
                 config = self._config.model_copy(update={**at, **limits, **alone})
                 self._agent = LlmAgent(config, zone=self._zone)
 
