@@ -1,6 +1,20 @@
 """What people touch: the public names for authors of agents, the command line, the importers."""
 
-from shared.agent.events import Ask, Began, Call, Delta, Done, Ended, Event, Notice, Row, Spent, Thought, Took
+from shared.agent.events import (
+    Ask,
+    Began,
+    Call,
+    Delta,
+    Done,
+    Ended,
+    Event,
+    Notice,
+    Restarted,
+    Row,
+    Spent,
+    Thought,
+    Took,
+)
 from shared.agent.inbox import Inbox
 from shared.agent.steps import Effect, How, NotRun, Stepped, Steps
 from shared.agent.turn import Result, Said, Speaker, Turn
@@ -37,6 +51,7 @@ __all__ = [
     "Permanent",
     "RateLimited",
     "Reply",
+    "Restarted",
     "Result",
     "Row",
     "Said",

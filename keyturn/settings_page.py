@@ -53,7 +53,8 @@ class _Place:
         """The place of a block, of blocks by name, or of a list of blocks."""
         path = f"{self.table}.{name}" if self.table else name
         if get_origin(kind) is dict:
-            return _Place(f"{self.variables}{name.upper()}__<NAME>__", f"{path}.<name>")
+            word = "number" if get_args(kind)[0] is int else "name"
+            return _Place(f"{self.variables}{name.upper()}__<{word.upper()}>__", f"{path}.<{word}>")
         return _Place(f"{self.variables}{name.upper()}__", path)
 
 
@@ -77,9 +78,7 @@ def _settings(kind: type[BaseModel], place: _Place) -> Iterator[str]:
         yield "\n".join(("| setting | value | default | meaning |", "|---|---|---|---|", *rows, ""))
     for name, field in fields:
         inner = next((one for one in (field.annotation, *get_args(field.annotation)) if _is_block(one)), None)
-        is_shown_elsewhere = (
-            place.table.endswith("<name>") and inner is field.annotation
-        )  # a named agent has blocks as LLM
+        is_shown_elsewhere = place.table.endswith(">") and inner is field.annotation  # a named agent has blocks as LLM
         if inner is None or issubclass(kind, inner) or is_shown_elsewhere:
             continue  # a rule by name has the settings of the block that it stands in
         if get_origin(field.annotation) is tuple:
@@ -125,7 +124,9 @@ def _words(kind: Any) -> str:
     if origin is tuple:
         inner = get_args(kind)[0]
         return "list of secrets" if inner is SecretStr else "list of rules, as JSON" if _is_block(inner) else "list"
-    return "blocks by name" if origin is dict else "block" if _is_block(kind) else _WORDS.get(kind, "text")
+    if origin is dict:
+        return "blocks by number" if get_args(kind)[0] is int else "blocks by name"
+    return "block" if _is_block(kind) else _WORDS.get(kind, "text")
 
 
 def _default(field: FieldInfo) -> str:

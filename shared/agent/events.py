@@ -4,6 +4,7 @@
 |---|---|---|
 | `Delta` | a piece of the answer's text, as it comes | only if the turn is cut short: as the partial text since the last `Row` |
 | `Thought` | a piece of the model's reasoning, as it comes | no; a `Row` carries what should be kept of it |
+| `Restarted` | the answer begins again: the text since the last `Row` does not count | no |
 | `Began`, `Ended` | a tool call runs; it has a result | no; a call that began and did not end is kept as interrupted |
 | `Notice` | something that people should read and the model should not | no; the chat reads it before the replies |
 | `Row` | one finished row of the transcript | yes, in the order of the events |
@@ -51,6 +52,12 @@ class Thought:
     """More of the model's reasoning. Shown where a place shows reasoning; not kept by itself."""
 
     text: str
+
+
+@value
+class Restarted:
+    """The answer begins again, because whoever was giving it cannot finish. The text since the last `Row` does not count: places
+    that showed it show the new text instead."""
 
 
 @value
@@ -120,4 +127,4 @@ class Done:
     replies: tuple[Reply, ...] = ()
 
 
-Event = Delta | Thought | Began | Ended | Notice | Row | Took | Spent | Ask | Done
+Event = Delta | Thought | Restarted | Began | Ended | Notice | Row | Took | Spent | Ask | Done

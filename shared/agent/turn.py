@@ -59,6 +59,7 @@ class Turn:
     deadline: float = math.inf  # by time.monotonic(): the turn is cut short then
     rows: tuple[Entry, ...] = ()  # what earlier attempts finished, in order: the rows of `steps`
     answers: Mapping[str, Said] = field(default_factory=dict)  # what people said to the questions of `rows`, by Ask.id
+    asking: tuple[str, ...] = ()  # runs of this conversation that wait for a person, by `run`
     asker: Source | None = (
         None  # who asked for the run, where an answer takes it up that may be another's; None: the mail's
     )

@@ -27,6 +27,7 @@ from shared.agent.events import (
     Ended,
     Event,
     Notice,
+    Restarted,
     Row,
     Spent,
     Thought,
@@ -85,6 +86,8 @@ def encode_event(event: Event) -> bytes:
     match event:
         case Delta(text) | Thought(text) | Notice(text):
             content: Any = text
+        case Restarted():
+            content = True
         case Began(call):
             content = call
         case Row(entry):
@@ -134,6 +137,7 @@ def _turn(content: Mapping[str, Any]) -> Turn:
         "rows": tuple(map(_entry, content["rows"])),
         "notes": tuple(content["notes"]),
         "memory": tuple(content["memory"]),
+        "asking": tuple(content.get("asking") or ()),
         "answers": {id: from_fields(Said, said) for id, said in content["answers"].items()},
         "asker": decode_source(content["asker"]) if content.get("asker") is not None else None,
         "speaker": Speaker(
@@ -203,11 +207,13 @@ def _replies(content: Any) -> tuple[Reply, ...]:
 
 
 _KINDS: dict[type[Event], str] = {
-    kind: kind.__name__.lower() for kind in (Delta, Thought, Began, Ended, Notice, Row, Took, Spent, Ask, Done)
+    kind: kind.__name__.lower()
+    for kind in (Delta, Thought, Restarted, Began, Ended, Notice, Row, Took, Spent, Ask, Done)
 }
 _DECODERS: dict[str, Callable[[Any], Event]] = {
     "delta": lambda text: Delta(_text(text)),
     "thought": lambda text: Thought(_text(text)),
+    "restarted": lambda _: Restarted(),
     "notice": lambda text: Notice(_text(text)),
     "began": lambda call: Began(_call(call)),
     "ended": lambda content: Ended(_call(content["call"]), bool(content["ok"]), _text(content["text"])),

@@ -15,6 +15,7 @@ from shared.settings.section import Block, Section
 
 OWN_TOOLS = ("schedule", "send", "background", "goal", "search", "memory", "web")
 _AGENT_NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")  # as session keys have it
+_PERSON = re.compile(r"[a-z0-9_]+:\S+")
 _SERVER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,20}")  # the names of its tools begin with it
 
 
@@ -29,6 +30,14 @@ class McpServer(Block):
     """Variables of the program, beside a few usual ones such as PATH and HOME. It gets no others."""
     headers: dict[str, SecretStr] = Field(default_factory=dict)
     """Headers of each request to the URL."""
+    tokens: dict[str, SecretStr] = Field(default_factory=dict)
+    """Tokens of people, by `<platform>:<user id>`, as JSON: `{"telegram:42": "…"}`. `{token}` in HEADERS or ENVIRONMENT stands for that of
+    who asks; each has a connection or a program of their own, and others do without the server. Unset: all share it."""
+    most_people: int = Field(default=20, ge=1)
+    """With TOKENS: how many people's connections or programs each worker has at once. Beyond it, whoever is idle for longest loses theirs
+    until they call again."""
+    idle_seconds: float = Field(default=600, gt=0)
+    """With TOKENS: a person's connection or program ends when they have not used it for so long."""
     directory: Path | None = None
     """Where the program runs. Unset: where the worker does."""
     start_seconds: float = Field(default=10, gt=0)
@@ -50,11 +59,63 @@ class McpServer(Block):
             raise ValueError("LLM__MCP: a url is an http(s) address")
         return self
 
+    @model_validator(mode="after")
+    def _tokens_are_used(self) -> Self:
+        sent = self.headers if self.url is not None else self.environment
+        if any("{token}" in text.get_secret_value() for text in sent.values()) != bool(self.tokens):
+            raise ValueError(
+                "LLM__MCP: {token} in HEADERS (of a url) or ENVIRONMENT (of a line) and TOKENS need each other"
+            )
+        if any(not _PERSON.fullmatch(person) for person in self.tokens):
+            raise ValueError("LLM__MCP: TOKENS names people as <platform>:<user id>")
+        if any(not_a_key(token.get_secret_value()) or not token.get_secret_value() for token in self.tokens.values()):
+            raise ValueError("LLM__MCP: one of TOKENS is none that can be sent; copy it again, all of it")
+        if self.tokens and self.required:
+            raise ValueError("LLM__MCP: a server with TOKENS cannot be required: people without one do without it")
+        return self
+
 
 def not_a_key(key: str) -> str:
     """What keeps a text from being sent as a key in a header, without telling the key; empty where nothing does."""
     wrong = next((place for place, sign in enumerate(key, 1) if not "!" <= sign <= "~"), None)
     return f"character {wrong} is none that a key can have; copy the key again, all of it" if wrong is not None else ""
+
+
+def _http_address(url: str | None, setting: str) -> str | None:
+    if url is not None and not url.startswith(("https://", "http://")):
+        raise ValueError(f"{setting} is an http(s) address")
+    return url
+
+
+def _sendable(key: SecretStr | None, setting: str) -> SecretStr | None:
+    if key is not None and (complaint := not_a_key(key.get_secret_value())):
+        raise ValueError(f"{setting}: {complaint}")
+    return key
+
+
+class FallbackModel(Block):
+    """A model that answers where those before it cannot. Nothing is taken over from LLM__MODEL: neither its key nor its address."""
+
+    model: str
+    """As LLM__MODEL: `provider:name`, or with BASE_URL the name that the server there goes by."""
+    base_url: str | None = Field(default=None, repr=False)
+    """As LLM__BASE_URL. Unset: the provider's own."""
+    api_key: SecretStr | None = None
+    """As LLM__API_KEY. Unset: what the provider's own variable says."""
+    context_tokens: int | None = Field(default=None, ge=512)
+    """As LLM__CONTEXT_TOKENS. Unset: as known for this model."""
+    limits: ProviderLimits = ProviderLimits()
+    """As LLM__LIMITS, for this model."""
+
+    @field_validator("api_key")
+    @classmethod
+    def _is_a_key(cls, key: SecretStr | None) -> SecretStr | None:
+        return _sendable(key, "LLM__FALLBACKS: API_KEY")
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_http_address(cls, url: str | None) -> str | None:
+        return _http_address(url, "LLM__FALLBACKS: BASE_URL")
 
 
 class LlmSettings(Block):
@@ -68,6 +129,12 @@ class LlmSettings(Block):
     """The provider's key. Unset: what the provider's own variable says, such as OPENAI_API_KEY."""
     system_prompt: str = "You are a helpful assistant in a chat. Answer briefly, in the language of the user."
     """What the model is told before every conversation."""
+    system_prompt_file: Path | None = None
+    """A text file with the system prompt, instead of SYSTEM_PROMPT: at most 100,000 bytes, from the working directory, as `keyturn.toml`. It
+    is read again when it has changed, without a restart. Each worker reads its own. Unset: SYSTEM_PROMPT."""
+    persona_file: Path | None = None
+    """A text file that says who the agent is and how it speaks, such as `SOUL.md`; it stands before the system prompt. Otherwise as
+    SYSTEM_PROMPT_FILE. Unset: no persona."""
     timeout_seconds: float = Field(default=120, gt=0)
     """A model that says nothing for so long counts as not answering; the turn is tried again."""
     max_output_tokens: int | None = Field(default=None, ge=1)
@@ -78,6 +145,9 @@ class LlmSettings(Block):
     """Show the model when each message of a user was sent, on the clocks of TIMEZONE."""
     models: Names = ()
     """Further models that a conversation may be switched to with /model; same provider key and address. None: no switching."""
+    fallbacks: dict[int, FallbackModel] = Field(default_factory=dict)
+    """Models that answer while the one before them is away, has used up its quota, or refuses its key: by number, asked in that order.
+    `LLM__FALLBACKS__1__MODEL=anthropic:claude-sonnet-4-5`. None: messages wait for the model."""
     aside_model: str | None = None
     """The model for questions aside: titles, summaries, memory. Unset, or when it fails: the one that answers."""
     images: int = Field(default=8, ge=0)
@@ -117,8 +187,17 @@ class LlmSettings(Block):
     """A turn that wants more tool calls than this ends with a plain reason."""
     max_turn_tokens: int | None = Field(default=None, ge=1)
     """A turn that has used so many tokens asks the model no more, and ends with a plain reason. Unset: no limit."""
+    max_turn_cost: float | None = Field(default=None, gt=0)
+    """The same for its cost in US dollars, by public price lists. A request whose price nobody knows counts as nothing: limit tokens
+    where a model has none. Unset: no limit."""
     max_turn_seconds: float | None = Field(default=None, gt=0)
     """The same for its time. Unset: only TURN_TIMEOUT_SECONDS, which is a failure."""
+
+    @model_validator(mode="after")
+    def _has_one_system_prompt(self) -> Self:
+        if self.system_prompt_file is not None and "system_prompt" in self.model_fields_set:
+            raise ValueError("LLM__SYSTEM_PROMPT and LLM__SYSTEM_PROMPT_FILE contradict each other: set one of them")
+        return self
 
     @field_validator("mcp")
     @classmethod
@@ -130,16 +209,12 @@ class LlmSettings(Block):
     @field_validator("api_key")
     @classmethod
     def _is_a_key(cls, key: SecretStr | None) -> SecretStr | None:
-        if key is not None and (complaint := not_a_key(key.get_secret_value())):
-            raise ValueError(f"LLM__API_KEY: {complaint}")
-        return key
+        return _sendable(key, "LLM__API_KEY")
 
     @field_validator("base_url")
     @classmethod
     def _is_an_http_address(cls, url: str | None) -> str | None:
-        if url is not None and not url.startswith(("https://", "http://")):
-            raise ValueError("LLM__BASE_URL is an http(s) address")
-        return url
+        return _http_address(url, "LLM__BASE_URL")
 
     @field_validator("own_tools")
     @classmethod
@@ -201,9 +276,7 @@ class HttpSettings(Block):
     @field_validator("url")
     @classmethod
     def _is_an_http_address(cls, url: str | None) -> str | None:
-        if url is not None and not url.startswith(("https://", "http://")):
-            raise ValueError("HTTP__URL is an http(s) address")
-        return url
+        return _http_address(url, "HTTP__URL")
 
 
 class NamedAgent(Block):

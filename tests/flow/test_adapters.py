@@ -15,7 +15,6 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import interrupt
 from pydantic import BaseModel
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.models.test import TestModel
@@ -188,17 +187,6 @@ async def test_a_graphs_chat_model_is_streamed() -> None:
     pieces = [event.text for event in events if isinstance(event, Delta)]
     assert len(pieces) > 1 and "".join(pieces) == "one two three"
     assert events[-1] == Done((Reply("one two three"),))
-
-
-async def test_a_graph_that_asks_a_person_is_set_aside_and_says_so() -> None:
-    async def ask(state: MessagesState) -> dict[str, Any]:
-        return {"messages": [AIMessage(interrupt("Sure?"))]}
-
-    graph = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile(checkpointer=InMemorySaver())
-    agent = of_library(graph)
-    assert agent is not None
-    with pytest.raises(Permanent, match="ask a person"):
-        await answer_of(agent, a_turn("hello"))
 
 
 def test_a_graph_without_messages_is_refused_at_the_start() -> None:

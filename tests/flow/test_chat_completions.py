@@ -165,6 +165,18 @@ async def test_the_text_before_a_tool_call_is_shown_and_the_answer_follows_it_wh
         assert text_of(await chunks.rest()) == "42."
 
 
+async def test_an_answer_that_begins_again_is_shown_whole_behind_what_was_shown_of_the_first(pipe: Pipeline) -> None:
+    led = Led()
+    async with calling(pipe, led) as caller, caller.stream(a_request()) as chunks:
+        led.say("The first half of ")
+        assert await chunks.text() == "The first half of "
+        led.restart()
+        led.say("It is ")
+        assert await chunks.text() == "\n\nIt is "
+        led.end("It is 42.")
+        assert text_of(await chunks.rest()) == "42."
+
+
 # Without a conversation.
 
 

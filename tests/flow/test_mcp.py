@@ -33,6 +33,7 @@ from tests.support.pipe import an_inbound, key_of
 from tests.support.reading import answer_of
 from workers.agents.llm import LlmAgent
 from workers.agents.mcp import bounded
+from workers.agents.mcp.server import SupervisedServer
 from workers.agents.mcp.servers import SupervisedServers
 from workers.agents.reading import Reading
 
@@ -164,7 +165,9 @@ async def test_ag41_after_two_failures_in_a_row_its_tools_are_gone_with_one_noti
             assert "bad__" not in await said(agent, "tools")
         assert not [entry for entry in logged if entry["event"] == "mcp server failed"]  # it is left alone for a while
         assert agent._servers is not None
-        agent._servers._servers[0]._away_until = 0.0
+        bad = agent._servers._servers["bad"]
+        assert isinstance(bad, SupervisedServer)
+        bad._away_until = 0.0
         with structlog.testing.capture_logs() as logged:
             await said(agent, "tools")
         assert [entry["server"] for entry in logged if entry["event"] == "mcp server failed"] == ["bad"]
@@ -278,7 +281,7 @@ async def test_what_a_tool_does_is_said_by_the_settings_and_by_the_server_only_i
 ) -> None:
     servers = SupervisedServers({"shop": stdio(tools=("add",), **settings)})
     try:
-        [tool], notices = await servers.tools()
+        [tool], notices = await servers.tools(an_inbound().source)
     finally:
         await servers.close()
     assert (tool.name, tool.effect, notices) == ("shop__add", expected, [])

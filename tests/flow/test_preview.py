@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from shared.agent.events import Delta, Done, Event, Row
+from shared.agent.events import Delta, Done, Event, Restarted, Row
 from shared.agent.turn import Turn
 from shared.errors import Outage
 from shared.failpoints import Injected
@@ -42,11 +42,11 @@ class Writing:
     """Writes what the test gives it, piece by piece. None ends the answer; an error is raised."""
 
     def __init__(self) -> None:
-        self.pieces: asyncio.Queue[str | Exception | None] = asyncio.Queue()
+        self.pieces: asyncio.Queue[str | Restarted | Exception | None] = asyncio.Queue()
         self.attempts = 0
         self.whole = ""  # what the next attempt answers at once
 
-    def write(self, *pieces: str | Exception | None) -> None:
+    def write(self, *pieces: str | Restarted | Exception | None) -> None:
         for piece in pieces:
             self.pieces.put_nowait(piece)
 
@@ -59,6 +59,10 @@ class Writing:
         while (piece := await self.pieces.get()) is not None:
             if isinstance(piece, Exception):
                 raise piece
+            if isinstance(piece, Restarted):
+                text = ""
+                yield piece
+                continue
             text += piece
             yield Delta(piece)
         yield Row(Entry("assistant", text))
@@ -130,6 +134,16 @@ async def test_an_answer_appears_while_it_is_written_and_is_finished_in_its_plac
     assert len(fake.of("chat.postMessage")) == 2
     [row] = await ask(pipe.store, "SELECT COUNT(*) AS n FROM messages WHERE role = 'assistant'")
     assert row["n"] == 2
+
+
+async def test_an_answer_that_begins_again_takes_the_place_of_what_was_shown(pipe: Pipeline, fake: FakeSlack) -> None:
+    async with writing(pipe, fake) as (hook, agent):
+        await begin_a_story(hook, agent)
+        agent.write(Restarted(), SECOND)
+        await fake.until(shows(SECOND + " …"))
+        agent.write(THIRD, None)
+        await fake.until(shows(SECOND + THIRD))
+    assert len(fake.of("chat.postMessage")) == 1
 
 
 async def test_an_answer_that_is_finished_at_once_is_sent_as_always(pipe: Pipeline, fake: FakeSlack) -> None:

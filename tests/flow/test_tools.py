@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -228,6 +229,18 @@ async def test_a_turn_that_uses_too_much_ends_with_a_plain_reason(limit: dict[st
     async with open_provider(answer=says(calling(a_call("add", '{"a": 1}')))) as provider:
         events = await events_of(provider, **limit)
     assert len(provider.requests) <= 1 and words in rows_of(events)[-1][1]
+
+
+async def test_a_turn_that_costs_too_much_keeps_what_it_did_and_ends_with_a_plain_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("workers.agents.openai_format.client.price", lambda *_: Decimal("0.30"))
+    async with open_provider(answer=says(calling(a_call("add", '{"a": 1}')))) as provider:
+        events = await events_of(provider, max_turn_cost=0.5)
+    assert len(provider.requests) == 2 and len(toolbox.calls) == 2
+    said = "I stopped: this cost 0.6000 US dollars, and 0.5 are the limit for one message."
+    assert rows_of(events)[-1] == ("assistant", said)
+    assert isinstance(events[-1], Done) and events[-1].replies[0].text == said
 
 
 async def test_ag36_a_call_that_was_cut_by_the_length_limit_does_not_run_and_the_model_is_told() -> None:

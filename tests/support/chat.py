@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import orjson
 
-from shared.agent.events import Delta, Done, Event, Row, Thought
+from shared.agent.events import Delta, Done, Event, Restarted, Row, Thought
 from shared.agent.turn import Turn
 from shared.messages import Entry, Reply
 from tests.support.door import API_KEY, Door
@@ -111,6 +111,9 @@ class Led:
 
     def row(self, text: str) -> None:
         self._events.put_nowait(Row(Entry("assistant", text)))
+
+    def restart(self) -> None:
+        self._events.put_nowait(Restarted())
 
     def end(self, text: str) -> None:
         self._events.put_nowait(Row(Entry("assistant", text, data={"usage": USAGE})))

@@ -54,6 +54,12 @@ def main() -> None:
         return " ".join(sorted(os.environ))
 
     @server.tool()
+    async def token(seconds: float) -> str:
+        """Say with which token this server was started, after a while."""
+        await anyio.sleep(seconds)
+        return os.environ.get("SHOP_TOKEN", "none")
+
+    @server.tool()
     def grow(path: str) -> str:
         """Start a process that tries to stay, and write down its id."""
         child = subprocess.Popen(

@@ -12,7 +12,21 @@ import pytest
 
 import keyturn
 from shared.address import Address
-from shared.agent.events import Ask, Began, Call, Delta, Done, Ended, Event, Notice, Row, Spent, Thought, Took
+from shared.agent.events import (
+    Ask,
+    Began,
+    Call,
+    Delta,
+    Done,
+    Ended,
+    Event,
+    Notice,
+    Restarted,
+    Row,
+    Spent,
+    Thought,
+    Took,
+)
 from shared.agent.inbox import EmptyInbox
 from shared.agent.steps import How, Stepped, UnrecordedSteps
 from shared.agent.turn import Said, Speaker, Turn
@@ -24,6 +38,7 @@ CALL = Call("c1", "look", '{"at": "it"}')
 EVENTS: list[Event] = [
     Delta("Hé"),
     Thought("hm"),
+    Restarted(),
     Began(CALL),
     Ended(CALL, False, "no"),
     Notice("wait"),
@@ -50,6 +65,7 @@ TURN = Turn(
     deadline=12.5,
     rows=(Entry("assistant", "earlier"),),
     answers={"q1": Said("yes", "yes", "webhook:u=u1", 7)},
+    asking=("run_in_0",),
     asker=Source("webhook", "c1", user="u2"),
 )
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from shared.errors import Outage, PipelineError, RateLimited, Transient
-from workers.agents.model.contract import ModelRefused, QuotaUsedUp, TooLong
+from workers.agents.model.contract import AccessRefused, ModelRefused, QuotaUsedUp, TooLong
 from workers.agents.openai_format.refusals import LONGEST_WAIT, PATIENCE, refused, refused_in_stream
 
 
@@ -22,8 +22,8 @@ def said(status: int, code: Any = None, kind: Any = None, **headers: str) -> Pip
     ("status", "code", "expected"),
     [
         (400, None, ModelRefused),
-        (401, "invalid_api_key", ModelRefused),
-        (404, "model_not_found", ModelRefused),
+        (401, "invalid_api_key", AccessRefused),
+        (404, "model_not_found", AccessRefused),
         (408, None, Transient),
         (409, None, Transient),
         (410, None, ModelRefused),

@@ -33,6 +33,20 @@ def test_a_turn_that_has_used_its_tokens_makes_no_further_request() -> None:
     assert "this took 10 tokens, and 10 are the limit" in spending.before_request()
 
 
+def test_a_turn_that_has_cost_its_limit_makes_no_further_request() -> None:
+    spending = Spending(TurnLimits(cost_usd=0.5))
+    spending.used({"cost": "estimated", "cost_usd": "0.4999"})
+    spending.used({"cost": "unknown", "total": 10**9})
+    assert spending.before_request() == ""
+    spending.used({"cost": "estimated", "cost_usd": "0.0001"})
+    assert "this cost 0.5000 US dollars, and 0.5 are the limit" in spending.before_request()
+
+
+def test_what_earlier_attempts_of_a_turn_have_cost_counts() -> None:
+    row = Entry("assistant", "", data={"usage": {"cost_usd": "2.25"}})
+    assert "this cost 2.2500 US dollars" in Spending(TurnLimits(cost_usd=2), [row]).before_request()
+
+
 def test_a_turn_that_took_its_time_makes_no_further_request(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("workers.agents.tools.limits.time.monotonic", lambda: now)

@@ -8,6 +8,7 @@
 | `Delta` | kept as partial text until the next `Row`, in case the turn is cut short |
 | `Began`, `Ended` | the order is checked; if the turn is cut short, an open call becomes an interrupted one |
 | `Thought` | read, not kept |
+| `Restarted` | the partial text is forgotten |
 | `Took` | what was said becomes a user's row, and the mail ends with the turn; refused for mail that the inbox did not give |
 | `Ask` | kept for the commit; nothing but further ones may follow. What the turn took ends with it |
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from shared.agent.events import Ask, Began, Call, Delta, Done, Ended, Notice, Row, Spent, Thought, Took
+from shared.agent.events import Ask, Began, Call, Delta, Done, Ended, Notice, Restarted, Row, Spent, Thought, Took
 from shared.agent.turn import Result
 from shared.context.marks import NAME, TOOL_CALL_ID, USAGE, answers, calls, user_row
 from shared.context.tokens import estimate
@@ -141,6 +142,9 @@ class Heard:
     def _thought(self, event: Thought) -> None:
         _must_be(str, event.text, "a Thought whose text")
 
+    def _restart(self, _: Restarted) -> None:
+        self._deltas.clear()
+
     def _notice(self, event: Notice) -> None:
         _must_be(str, event.text, "a Notice whose text")
         self._notices.append(Reply(event.text))
@@ -245,6 +249,7 @@ _HANDLERS = cast(
     {
         Delta: Heard._delta,
         Thought: Heard._thought,
+        Restarted: Heard._restart,
         Notice: Heard._notice,
         Row: Heard._row,
         Spent: Heard._spend,

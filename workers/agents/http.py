@@ -166,14 +166,17 @@ def open_http_agent(config: HttpSettings, llm: LlmSettings, zone: tzinfo) -> Age
         )
     from workers.agents.llm import LlmAgent
 
-    asked = {
+    asked: dict[str, Any] = {
         "model": config.model,
         "base_url": config.url,
         "api_key": config.token,
         "timeout_seconds": config.timeout_seconds,
         "system_prompt": "",  # it is an agent already, and has its own
+        "system_prompt_file": None,
+        "persona_file": None,
         "tools": (),
         "models": (),
+        "fallbacks": {},
         "aside_model": None,
     }
     return LlmAgent(llm.model_copy(update=asked), zone=zone)

@@ -9,7 +9,10 @@ What a provider's errors become, and so what happens to the message:
 | nothing for LLM__TIMEOUT_SECONDS, an empty answer, a stream that ends in the middle, no JSON | Transient | is tried again |
 | too long for the context | half the window and short results of tools, once; then TooLong | is set aside, the chat is told why |
 | quota or credit used up | QuotaUsedUp | is set aside, the chat is told why |
-| bad key, no such model, request or content refused | Refused | is set aside |
+| bad key, no such model | AccessRefused | is set aside |
+| request or content refused | ModelRefused | is set aside |
+
+With LLM__FALLBACKS, another model is asked before any of this happens to the message: workers/agents/model/fallback.py.
 
 An error inside a stream counts as the status or code that it names. What a 429 or 529 means for all other requests, and what
 LLM__LIMITS allows: workers/agents/model/admission.py.
@@ -30,9 +33,10 @@ from typing import TYPE_CHECKING
 
 from shared.agent.events import Event, Notice
 from shared.agent.turn import Turn
-from shared.errors import ConfigurationError, PipelineError, Transient
+from shared.errors import ConfigurationError, Permanent, PipelineError, Transient
 from shared.messages import Entry
 from shared.settings import LlmSettings
+from shared.settings.agents import FallbackModel
 from workers.agents.capabilities import Answer
 from workers.agents.contract import NeedsNoTask
 from workers.agents.model.admission import ProviderAdmission
@@ -40,11 +44,13 @@ from workers.agents.model.admitted import AdmittedModel
 from workers.agents.model.attachments import Attachments, attached, has_files
 from workers.agents.model.contract import Model, ModelRefused, Prompt, Response
 from workers.agents.model.conversation import ModelConversation
+from workers.agents.model.fallback import ModelLine, RestingModels
+from workers.agents.prompt_files import SystemPrompt
 from workers.agents.tools.approval import Approval
 from workers.agents.tools.ask_user import ask_user
 from workers.agents.tools.limits import Spending, TurnLimits
 from workers.agents.tools.loop import Loop
-from workers.agents.tools.tool import Tool
+from workers.agents.tools.tool import Tool, asker_of
 from workers.agents.tools.toolbox import Toolbox, load_tools
 
 try:
@@ -58,8 +64,6 @@ if TYPE_CHECKING:
 
     from workers.agents.mcp.servers import SupervisedServers
 
-OUTPUT_TOKENS = 4096  # set aside for the answer where no setting says how long it may get
-
 
 class LlmAgent(NeedsNoTask):
     """Answers with the model that the settings name. Keeps nothing between turns but its connections."""
@@ -68,9 +72,12 @@ class LlmAgent(NeedsNoTask):
 
     def __init__(self, config: LlmSettings, model: PydanticModel | None = None, *, zone: tzinfo = UTC) -> None:
         self._config = config
+        self._prompt = SystemPrompt(config)
         self._times_in = zone if config.timestamps else None
         self._model = _opened(config, _direct(model, config) if model is not None else None)
         self._models = {name: _opened(config.model_copy(update={"model": name})) for name in config.models}
+        self._fallbacks = [_fallback(config, number) for number in sorted(config.fallbacks)]
+        self._resting = RestingModels()
         aside = config.aside_model
         self._aside = _opened(config.model_copy(update={"model": aside})) if aside else None
         self.own_tools = config.own_tools
@@ -83,6 +90,7 @@ class LlmAgent(NeedsNoTask):
             config.max_tool_calls,
             config.max_turn_tokens or inf,
             config.max_turn_seconds or inf,
+            config.max_turn_cost or inf,
         )
 
     def take_tools(self, tools: Sequence[Tool]) -> None:
@@ -93,7 +101,8 @@ class LlmAgent(NeedsNoTask):
 
     def take_admission(self, admission: ProviderAdmission) -> None:
         """Ask before each request, of every model, from now on."""
-        for model in (self._model, *self._models.values(), *([self._aside] if self._aside is not None else ())):
+        aside = [self._aside] if self._aside is not None else []
+        for model in (self._model, *self._models.values(), *self._fallbacks, *aside):
             model.admission = admission
 
     def _toolbox(self, tools: Sequence[Tool]) -> Toolbox:
@@ -115,7 +124,7 @@ class LlmAgent(NeedsNoTask):
         """The same with the tools of MCP servers, as far as they answer, and with the files of the conversation."""
         tools = self._tools
         if self._servers is not None:
-            found, notices = await self._servers.tools()
+            found, notices = await self._servers.tools(asker_of(turn))
             for notice in notices:
                 yield Notice(notice)
             tools = self._toolbox([*self._offered, *found])
@@ -125,36 +134,38 @@ class LlmAgent(NeedsNoTask):
                 yield event
 
     def _loop(self, turn: Turn, tools: Toolbox, files: Attachments | None) -> Loop:
-        model = self._named(turn.model)
-        known = self._window(model)
-        output = self._config.max_output_tokens or OUTPUT_TOKENS
-        room = (known, min(output, known // 2)) if known else None
+        models = self._line(turn.model, turn.session_key)
         talk = ModelConversation(
-            turn, self._config.system_prompt, tools.specs, room=room, times_in=self._times_in, attachments=files
+            turn,
+            self._prompt.text,
+            tools.specs,
+            room=models.now.room,
+            times_in=self._times_in,
+            attachments=files,
         )
         approvals = Approval(turn, timedelta(seconds=self._config.approval_seconds))
-        return Loop(turn, model, talk, tools, Spending(self._limits, turn.rows), approvals)
+        return Loop(turn, models, talk, tools, Spending(self._limits, turn.rows), approvals)
 
     async def ask(self, rows: Sequence[Entry], system_prompt: str) -> Answer:
-        """One request aside: to the model that is kept for that and, should it fail, to the one that answers."""
+        """One request aside: to the model that is kept for that and, should it fail, to those that answer."""
         prompt = Prompt(rows, system_prompt)
         if self._aside is None:
-            return await _answer(self._model, prompt)
+            return await _first_answer(self._line(), prompt)
         try:
             return await _answer(self._aside, prompt)
         except PipelineError:
-            return replace(await _answer(self._model, prompt), instead_of=self._aside.name)
+            return replace(await _first_answer(self._line(), prompt), instead_of=self._aside.name)
 
     def context_tokens(self, model: str = "") -> int | None:
         """How much that model reads at once; None where nobody says."""
-        return self._window(self._named(model))
+        return self._named(model).context_window
 
-    def _named(self, name: str) -> Model:
+    def _named(self, name: str) -> AdmittedModel:
         """A model that is not listed any more is not asked: the conversation goes on with the usual one."""
         return self._models.get(name, self._model)
 
-    def _window(self, model: Model) -> int | None:
-        return self._config.context_tokens or model.context_window
+    def _line(self, name: str = "", session_key: str = "") -> ModelLine:
+        return ModelLine([self._named(name), *self._fallbacks], self._resting, session_key)
 
 
 def _open_servers(config: LlmSettings) -> SupervisedServers:
@@ -169,8 +180,24 @@ def _opened(config: LlmSettings, model: Model | None = None) -> AdmittedModel:
     return AdmittedModel(model if model is not None else open_model(config), config)
 
 
+def _fallback(config: LlmSettings, number: int) -> AdmittedModel:
+    """The model with this number among the fallbacks. Of the first model's key, address and limits it gets nothing."""
+    own = {name: getattr(config.fallbacks[number], name) for name in FallbackModel.model_fields}
+    alone = config.model_copy(update=own)
+    return AdmittedModel(open_model(alone, f"LLM__FALLBACKS__{number}__MODEL"), alone)
+
+
 def _direct(model: PydanticModel, config: LlmSettings) -> DirectModel:
     return DirectModel(model, config.timeout_seconds, config.max_output_tokens)
+
+
+async def _first_answer(models: ModelLine, prompt: Prompt) -> Answer:
+    """The answer of the first in line that can give one."""
+    while True:
+        try:
+            return replace(await _answer(models.now, prompt), instead_of=models.instead_of)
+        except (Transient, Permanent) as error:
+            await models.after(error)
 
 
 async def _answer(model: Model, prompt: Prompt) -> Answer:

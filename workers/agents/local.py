@@ -27,6 +27,7 @@ from workers.agents.capabilities import Answer
 from workers.agents.contract import NeedsNoTask
 from workers.agents.llm import LlmAgent
 from workers.agents.named import LOCAL, check_packages
+from workers.agents.prompt_files import SystemPrompt
 
 MODEL = "SmolLM2-135M-Instruct"
 CONTEXT_TOKENS = 2048  # per conversation
@@ -41,6 +42,7 @@ class LocalAgent(NeedsNoTask):
 
     def __init__(self, config: settings.LlmSettings, *, zone: tzinfo = UTC) -> None:
         check_packages(LOCAL)
+        SystemPrompt(config)  # files that cannot be used are found now, and not by the first turn
         self._config = config
         self._zone = zone
         self._starting = threading.Lock()
@@ -72,7 +74,7 @@ class LocalAgent(NeedsNoTask):
                 at = {"model": MODEL, "base_url": f"{self._server.listening_address}/v1", "api_key": SecretStr(key)}
                 output = self._config.max_output_tokens or OUTPUT_TOKENS
                 limits = {"context_tokens": CONTEXT_TOKENS, "max_output_tokens": min(output, CONTEXT_TOKENS // 2)}
-                alone = {"models": (), "aside_model": None}
+                alone: dict[str, Any] = {"models": (), "fallbacks": {}, "aside_model": None}
                 config = self._config.model_copy(update={**at, **limits, **alone})
                 self._agent = LlmAgent(config, zone=self._zone)
 

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from shared.errors import ConfigurationError
+from workers.agents.prompt_files import SystemPrompt
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -23,7 +24,7 @@ INSTALL = {
 
 
 def check_name(name: str, settings: Settings) -> None:
-    """ConfigurationError for an agent that can never start: unknown, without its packages, its module or its model. A module
+    """ConfigurationError for an agent that can never start: unknown, without its packages, its module, its model or its files. A module
     is looked for and not imported, so a mistake inside it is found by the first worker."""
     if name == "echo":
         return
@@ -31,6 +32,7 @@ def check_name(name: str, settings: Settings) -> None:
         check_packages(name)
         if name == "llm" and not settings.llm.model:
             raise ConfigurationError(NO_MODEL)
+        SystemPrompt(settings.llm)
         return
     if name == "command" and not settings.command.line:
         raise ConfigurationError(NO_LINE)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import orjson
 
-from shared.agent.events import Ask, Delta, Done, Event, Row
+from shared.agent.events import Ask, Delta, Done, Event, Restarted, Row
 from shared.agent.wire import decode_event
 from shared.codec import storable
 from shared.errors import AgentFault, Malformed
@@ -58,6 +58,8 @@ class SpokenEvents:
         match event:
             case Delta(text):
                 self._deltas.append(text)
+            case Restarted():
+                self._deltas.clear()
             case Row(entry):
                 self._deltas.clear()
                 self._last_row = entry.text if entry.role == "assistant" else self._last_row

@@ -17,7 +17,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from shared import log
-from shared.agent.events import Delta, Event, Row
+from shared.agent.events import Delta, Event, Restarted, Row
 from shared.background import survived
 from shared.errors import BotRefused, PipelineError, RateLimited, Transient
 from shared.failpoints import reach
@@ -188,12 +188,13 @@ class Preview:
         return self._shown_text if self.has_draft else ""
 
     def heard(self, event: Event) -> None:
-        """Take in what the agent says. Text before a tool call gives way to the text after it."""
+        """Take in what the agent says. Text before a tool call gives way to the text after it, and an answer that
+        could not be finished to the one that begins again."""
         if isinstance(event, Delta):
             self._text += event.text
             if self._task is None:
                 self._task = asyncio.create_task(self._run())
-        elif isinstance(event, Row):
+        elif isinstance(event, Row | Restarted):
             self._text = ""
 
     async def end(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared import keys
-from shared.agent.events import Delta, Event, Row, Thought
+from shared.agent.events import Delta, Event, Restarted, Row, Thought
 from shared.agent.turn import Result
 from shared.background import survived
 from shared.context.marks import USAGE
@@ -53,6 +53,8 @@ class LiveText:
             case Thought(text) if text:
                 self._unsent.append(SaidThought(text))
             case Row(entry) if entry.role == "assistant":
+                self._row, self._at = self._row + 1, 0
+            case Restarted():  # what was shown cannot be taken back: the new text follows it as another row's would
                 self._row, self._at = self._row + 1, 0
         if self._unsent and self._sending is None:
             self._sending = asyncio.create_task(self._send())

@@ -38,6 +38,7 @@ from workers.turn.conclude import commit_change, whose
 from workers.turn.live_text import LiveText
 from workers.turn.open import load_session
 from workers.turn.parts import TurnParts
+from workers.turn.question import ASKING
 from workers.turn.steps import RunLog
 
 NO_TERMS = Terms()
@@ -143,6 +144,7 @@ async def prepare(attempt: Attempt) -> Prepared:
         deadline=time.monotonic() + parts.pipe.settings.turn_timeout_seconds,
         rows=steps.rows,
         answers=attempt.taken_up.answers if attempt.taken_up is not None else {},
+        asking=tuple(session.facts.get(ASKING, "").split()),
         asker=attempt.taken_up.asker if attempt.taken_up is not None else None,
         steps=LoggedSteps(steps),
         inbox=busy.inbox,

@@ -2,11 +2,22 @@
 
 A graph with a checkpointer keeps the conversation itself, by the session's id: it is given the new mail only, under ids
 that are the same on every attempt. Any other graph is given the history too.
+
+A graph that interrupts itself parks its run: the question is an `Ask`, and the checkpointer keeps where the graph was. The checkpoint
+names the run, which decides what a turn does with what it finds on the thread:
+
+| the thread is | the turn |
+|---|---|
+| interrupted by this run, and the answer is there | goes on with it |
+| interrupted by this run, and there is no answer yet: an attempt died before its commit | asks the same question |
+| behind the question that was answered: an attempt died after it | goes on from there, or says what was said |
+| interrupted by another run that still waits for a person | leaves it alone: it runs on a thread of its own, with the history |
+| interrupted by a run that nobody waits for any more | begins anew on it, as after any end |
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +25,7 @@ import orjson
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.errors import GraphRecursionError
 from langgraph.pregel import Pregel
+from langgraph.types import Command, Interrupt, StateSnapshot
 
 from shared.agent.events import Call, Delta, Event
 from shared.agent.turn import Turn
@@ -21,14 +33,29 @@ from shared.codec import encode_text
 from shared.context.marks import TOOL_CALL_ID, calls
 from shared.errors import ConfigurationError, Permanent, Transient
 from shared.messages import Entry
+from shared.value import value
+from workers.agents.adapters.langgraph_questions import ask_of, resume_values
 from workers.agents.adapters.said import Transcribed, asked
 from workers.agents.model.prices import Tokens
 from workers.agents.model.usage import usage_of
 
 MESSAGES = "messages"
 INTERRUPT = "__interrupt__"
-CANNOT_ASK = "I would have to ask you something first, which this agent cannot do here yet."
+RUN = "keyturn_run"  # in the metadata of checkpoints: whose they are
+CANNOT_ASK = "I would have to ask you something first, which this agent cannot do here."
+FORGOTTEN = "I no longer know what I asked you about. Please say again what you want."
 MODES: Any = [MESSAGES, "updates"]
+
+
+@value
+class GraphStart:
+    """How a turn begins: what the graph is given on which thread; or without running it, what it has asked or said already."""
+
+    config: Any
+    given: Any = None
+    is_over: bool = False  # the graph does not run
+    open_interrupts: tuple[Interrupt[Any], ...] = ()
+    said: tuple[AnyMessage, ...] = ()
 
 
 class GraphAgent:
@@ -41,19 +68,43 @@ class GraphAgent:
 
     async def run(self, turn: Turn) -> AsyncIterator[Event]:
         said, graph = Transcribed(), self._original
-        rows = asked(turn).rows
-        new = rows[-len(turn.mail) :] if graph.checkpointer else rows
-        mail_ids = [inbound.id for inbound in turn.mail]
-        given = list(_messages(new, mail_ids))
-        config: Any = {"configurable": {"thread_id": turn.session_id}}
+        start = await self._start(turn) if graph.checkpointer else GraphStart(_config(turn), _mail(turn, whole=True))
+        found = {one.id: one for one in start.open_interrupts}
+        for event in _heard(said, start.said):
+            yield event
         try:
-            async for mode, data in graph.astream({MESSAGES: given}, config, stream_mode=MODES):
-                for event in _pieces(data) if mode == MESSAGES else _updates(said, data):
-                    yield event
+            if not start.is_over:
+                async for mode, data in graph.astream(start.given, start.config, stream_mode=MODES):
+                    found |= _interrupts(data)
+                    for event in _pieces(data) if mode == MESSAGES else _updates(said, data):
+                        yield event
         except GraphRecursionError:
             raise Transient("the graph took more steps than its limit") from None
-        for event in said.end():
+        if found and not graph.checkpointer:
+            raise Permanent("the graph interrupted itself to ask a person, which needs a checkpointer", CANNOT_ASK)
+        for event in [*said.left_open(), *map(ask_of, found.values())] if found else said.end():
             yield event
+
+    async def _start(self, turn: Turn) -> GraphStart:
+        """What a graph with a checkpointer is to do, by the table above."""
+        graph, config, is_aside = self._original, _config(turn), False
+        state = await graph.aget_state(config)
+        is_waiting = bool(state.interrupts) and _run_of(state) in turn.asking
+        if _run_of(state) != turn.run and (is_waiting or turn.answers):
+            config, is_aside = _config(turn, aside=True), True
+            state = await graph.aget_state(config)
+        is_ours = _run_of(state) == turn.run
+        if is_ours and state.interrupts:
+            if values := resume_values(state.interrupts, turn.answers):
+                return GraphStart(config, Command(resume=values))
+            return GraphStart(config, is_over=True, open_interrupts=state.interrupts)
+        if not turn.answers:
+            return GraphStart(config, _mail(turn, whole=is_aside and not is_ours))
+        if not is_ours:
+            raise Permanent("the graph's checkpointer does not know the run that was answered", FORGOTTEN)
+        if state.next:
+            return GraphStart(config)
+        return GraphStart(config, is_over=True, said=_since_the_mail(state))
 
 
 def _pieces(data: Any) -> list[Event]:
@@ -62,16 +113,22 @@ def _pieces(data: Any) -> list[Event]:
     return [Delta(str(text))] if text else []
 
 
+def _interrupts(data: Any) -> dict[str, Interrupt[Any]]:
+    return {one.id: one for one in data.get(INTERRUPT, ())} if isinstance(data, Mapping) else {}
+
+
 def _updates(said: Transcribed, data: Any) -> Iterator[Event]:
-    if INTERRUPT in data:
-        raise Permanent("the graph interrupted itself to ask a person, which cannot be done here yet", CANNOT_ASK)
     for update in data.values():
         added = update.get(MESSAGES, ()) if isinstance(update, Mapping) else ()
-        for message in added if isinstance(added, list | tuple) else (added,):
-            if isinstance(message, AIMessage):
-                yield from _response(said, message)
-            elif isinstance(message, ToolMessage):
-                yield from said.result(message.tool_call_id, str(message.text), ok=message.status != "error")
+        yield from _heard(said, added if isinstance(added, list | tuple) else (added,))
+
+
+def _heard(said: Transcribed, added: Iterable[Any]) -> Iterator[Event]:
+    for message in added:
+        if isinstance(message, AIMessage):
+            yield from _response(said, message)
+        elif isinstance(message, ToolMessage):
+            yield from said.result(message.tool_call_id, str(message.text), ok=message.status != "error")
 
 
 def _response(said: Transcribed, message: AIMessage) -> list[Event]:
@@ -82,6 +139,32 @@ def _response(said: Transcribed, message: AIMessage) -> list[Event]:
         model = str(message.response_metadata.get("model_name") or "unknown")
         usage = usage_of(model, Tokens(used["input_tokens"], used["output_tokens"], cached), None)
     return said.response(str(message.text), made, usage)
+
+
+def _config(turn: Turn, *, aside: bool = False) -> Any:
+    """The thread of the session, or one that the run has for itself. Checkpoints keep the run's name."""
+    thread = f"{turn.session_id}/{turn.run}" if aside else turn.session_id
+    return {"configurable": {"thread_id": thread}, "metadata": {RUN: turn.run}}
+
+
+def _run_of(state: StateSnapshot) -> str | None:
+    """The run that wrote the thread's last checkpoint; None where there is none, or it is not one of ours."""
+    found: Mapping[str, Any] = state.metadata or {}
+    return found.get(RUN)
+
+
+def _mail(turn: Turn, *, whole: bool) -> dict[str, list[AnyMessage]]:
+    """The mail as the graph's input, `whole` with the history before it."""
+    rows = asked(turn).rows
+    new = rows if whole else rows[-len(turn.mail) :]
+    return {MESSAGES: list(_messages(new, [inbound.id for inbound in turn.mail]))}
+
+
+def _since_the_mail(state: StateSnapshot) -> tuple[AnyMessage, ...]:
+    """What the graph has said since somebody last spoke to it."""
+    found: list[AnyMessage] = state.values.get(MESSAGES) or []
+    last = next((n for n in range(len(found) - 1, -1, -1) if isinstance(found[n], HumanMessage)), -1)
+    return tuple(found[last + 1 :])
 
 
 def _messages(rows: Sequence[Entry], mail_ids: Sequence[str]) -> Iterator[AnyMessage]:

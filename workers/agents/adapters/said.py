@@ -50,9 +50,13 @@ class Transcribed:
         row = Entry("tool", text, data={TOOL_CALL_ID: call.id, NAME: call.name})
         return [Ended(call, ok, text), Row(row)]
 
+    def left_open(self) -> list[Event]:
+        """The calls that have no result, ended without one."""
+        return [event for id in list(self._open) for event in self.result(id, NO_RESULT, ok=False)]
+
     def end(self, answer: str | None = None) -> list[Event]:
         """The agent has ended. Every call has a result then: a provider refuses a history with one that has none."""
-        closing = [event for id in list(self._open) for event in self.result(id, NO_RESULT, ok=False)]
+        closing = self.left_open()
         text = self._text if answer is None else storable(answer.strip())
         if text and text != self._text:
             closing.append(Row(Entry("assistant", text)))

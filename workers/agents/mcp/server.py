@@ -5,6 +5,7 @@
 | it dies, or its connection breaks | calls that wait for it fail; the next call starts it again |
 | that happens twice in a row | its tools are taken away, and come back at the earliest after AWAY_SECONDS, doubled each time |
 | it does not start within START_SECONDS of its settings | it is ended; this counts as one failure |
+| it is a person's own, and nobody has called it for IDLE_SECONDS of its settings | it is ended; the next call starts it again |
 | a tool of it says something else than before | the model is told what it was told before: see `_known` |
 """
 
@@ -53,11 +54,16 @@ class ToolFailed(Exception):
 class SupervisedServer:
     """A supervised server. All of its methods may be called by many turns at the same time."""
 
-    def __init__(self, name: str, config: McpServer) -> None:
+    def __init__(self, name: str, config: McpServer, launcher: Launcher | None = None) -> None:
+        """With a launcher, it is one of many that share it, each a person's own: it ends when nobody uses it."""
         self.name = name
         self.config = config
         self._arguments = _arguments(name, config.line) if config.line else ()
-        self._launcher = Launcher()
+        self._launcher = launcher or Launcher()
+        self._is_personal = launcher is not None
+        self._calls = 0  # that wait for an answer
+        self._used_at = 0.0
+        self._idle: asyncio.TimerHandle | None = None
         self._connection: _Connection | None = None
         self._starting: asyncio.Task[_Connection] | None = None
         self._failures = 0
@@ -65,12 +71,37 @@ class SupervisedServer:
         self._away_seconds = AWAY_SECONDS
         self._known: dict[str, ToolSpec] = {}  # as the model was first told: it is not told anything else
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection, or one is being made."""
+        return self._starting is not None or (self._connection is not None and not self._connection.is_closed)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._starting is not None or self._calls > 0
+
+    def rest(self) -> None:
+        """End the connection, and the program with it. The next call makes another."""
+        if self._connection is not None:
+            self._connection.abandon()
+            self._connection = None
+
     async def tools(self) -> Mapping[str, mcp_types.Tool]:
         """Its tools by name, in the order of their names. ServerAway where it does not start."""
-        return (await self._connected()).tools
+        found = (await self._connected()).tools
+        self._was_used()
+        return found
 
     async def call(self, tool: str, arguments: dict[str, Any], key: str) -> mcp_types.CallToolResult:
         """Call a tool. ServerAway where the server died or does not start; MCPError where it refuses the call."""
+        self._calls += 1
+        try:
+            return await self._call(tool, arguments, key)
+        finally:
+            self._calls -= 1
+            self._was_used()
+
+    async def _call(self, tool: str, arguments: dict[str, Any], key: str) -> mcp_types.CallToolResult:
         connection = await self._connected()
         meta: Any = {KEY: key}
         try:
@@ -96,12 +127,32 @@ class SupervisedServer:
 
     async def close(self) -> None:
         """End the connection, and the program with all that it started."""
+        if self._idle is not None:
+            self._idle.cancel()
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
         if self._connection is not None:
             await self._connection.close()
-        self._launcher.close()
+        if not self._is_personal:
+            self._launcher.close()
+
+    def _was_used(self) -> None:
+        self._used_at = time.monotonic()
+        if self._is_personal and self._idle is None:
+            self._rest_later(self.config.idle_seconds)
+
+    def _rest_later(self, seconds: float) -> None:
+        self._idle = asyncio.get_running_loop().call_later(seconds, self._rest_if_idle)
+
+    def _rest_if_idle(self) -> None:
+        self._idle = None
+        idle = self.config.idle_seconds
+        left = idle if self.is_busy else self._used_at + idle - time.monotonic()
+        if left > 0:
+            self._rest_later(left)
+        else:
+            self.rest()
 
     async def _connected(self) -> _Connection:
         """The connection: the one that is there, the one that is being made, or a new one."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shared.errors import Outage
+from shared.messages import Source
+from workers.agents.mcp.personal import PersonalServer
 from workers.agents.mcp.server import ServerAway, SupervisedServer
 from workers.agents.mcp.tools import McpTool, tools_of
 
@@ -18,32 +20,38 @@ class SupervisedServers:
     """The servers of one worker. They belong to the event loop that first asks for their tools."""
 
     def __init__(self, settings: Mapping[str, McpServer]) -> None:
-        self._servers = [SupervisedServer(name, config) for name, config in sorted(settings.items())]
+        self._servers = {
+            name: PersonalServer(name, config) if config.tokens else SupervisedServer(name, config)
+            for name, config in sorted(settings.items())
+        }
+        self._required = {name for name, config in settings.items() if config.required}
         self._missed: set[str] = set()  # servers whose absence was told
 
-    async def tools(self) -> tuple[list[McpTool], list[str]]:
-        """The tools of all servers that answer, always in the same order, and notices about those that have gone since.
+    async def tools(self, asker: Source) -> tuple[list[McpTool], list[str]]:
+        """The tools of all servers that answer this person, always in the same order, and notices about those that have gone since.
 
         Outage where a server that is required does not answer.
         """
-        found = await asyncio.gather(*map(_tools, self._servers))
+        found = await asyncio.gather(*(_tools(server, asker) for server in self._servers.values()))
         notices: list[str] = []
-        for server, tools in zip(self._servers, found, strict=True):
+        for name, tools in zip(self._servers, found, strict=True):
             if tools is not None:
-                self._missed.discard(server.name)
-            elif server.config.required:
-                raise Outage(f"the MCP server {server.name} is away", provider=server.name)
-            elif server.name not in self._missed:
-                self._missed.add(server.name)
-                notices.append(f"I have to do without the tools of {server.name} for now: it does not answer.")
+                self._missed.discard(name)
+            elif name in self._required:
+                raise Outage(f"the MCP server {name} is away", provider=name)
+            elif name not in self._missed:
+                self._missed.add(name)
+                notices.append(f"I have to do without the tools of {name} for now: it does not answer.")
         return [tool for tools in found for tool in tools or ()], notices
 
     async def close(self) -> None:
-        await asyncio.gather(*(server.close() for server in self._servers))
+        await asyncio.gather(*(server.close() for server in self._servers.values()))
 
 
-async def _tools(server: SupervisedServer) -> list[McpTool] | None:
+async def _tools(server: SupervisedServer | PersonalServer, asker: Source) -> list[McpTool] | None:
+    """None: it does not answer."""
     try:
-        return tools_of(server, await server.tools())
+        reached = server.of(asker) if isinstance(server, PersonalServer) else server
+        return tools_of(reached, await reached.tools()) if reached is not None else []
     except ServerAway:
         return None

@@ -13,6 +13,7 @@ from workers.agents.model.contract import Model, Piece, Prompt, QuotaUsedUp, Res
 from workers.agents.model.usage import estimated
 
 OUTPUT_TOKENS = 500  # expected of an answer where no setting says how long it may get
+RESERVED_TOKENS = 4096  # set aside for an answer then
 OVERLOADED = 529
 
 
@@ -26,10 +27,18 @@ class AdmittedModel:
         self.provider = original.provider
         self.account = ProviderAccount.of(original, config)
         self._output_tokens = config.max_output_tokens or OUTPUT_TOKENS
+        self._reserved_tokens = config.max_output_tokens or RESERVED_TOKENS
+        self._context_tokens = config.context_tokens
 
     @property
     def context_window(self) -> int | None:
-        return self.original.context_window
+        return self._context_tokens or self.original.context_window
+
+    @property
+    def room(self) -> tuple[int, int] | None:
+        """How many tokens it reads at once, and how many of them are kept for its answer; None where nobody says."""
+        known = self.context_window
+        return (known, min(self._reserved_tokens, known // 2)) if known else None
 
     def stream(self, prompt: Prompt) -> AsyncIterator[Piece | Response]:
         if self.admission is None:

@@ -33,22 +33,22 @@ LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 OPENAI = ("openai", "openai-chat")
 
 
-def open_model(config: LlmSettings) -> Model:
-    """The model that the settings name; nothing is sent yet. A ConfigurationError says what is wrong."""
+def open_model(config: LlmSettings, setting: str = "LLM__MODEL") -> Model:
+    """The model that the settings name; nothing is sent yet. A ConfigurationError says what is wrong with `setting`."""
     if not config.model:
         raise ConfigurationError(NO_MODEL)
     try:
         if config.base_url is not None:
             key = config.api_key.get_secret_value() if config.api_key is not None else "none"
             server = OpenAICompatibleProvider("openai-compatible", base_url=config.base_url, api_key=key)
-            return _chat(config, OpenAIChatModel(config.model, provider=server))
+            return _chat(config, OpenAIChatModel(config.model, provider=server), setting)
         provider, _, name = config.model.partition(":")
         if provider in OPENAI:
-            return _chat(config, OpenAIChatModel(name, provider=_provider(config, "openai")))
+            return _chat(config, OpenAIChatModel(name, provider=_provider(config, "openai")), setting)
         model = infer_model(config.model, lambda name: _provider(config, name))
         return DirectModel(model, config.timeout_seconds, config.max_output_tokens)
     except (UserError, ImportError, ValueError, TypeError) as error:
-        raise ConfigurationError(f"LLM__MODEL={config.model}: {error}") from None
+        raise ConfigurationError(f"{setting}={config.model}: {error}") from None
 
 
 def _provider(config: LlmSettings, name: str) -> Provider[Any]:
@@ -60,7 +60,7 @@ def _provider(config: LlmSettings, name: str) -> Provider[Any]:
     return opened
 
 
-def _chat(config: LlmSettings, known: OpenAIChatModel) -> ChatCompletions:
+def _chat(config: LlmSettings, known: OpenAIChatModel, setting: str) -> ChatCompletions:
     """Our own client for a model of which pydantic-ai knows the address, the key and the peculiarities."""
     about: dict[str, Any] = {**known.profile}
     wants_thoughts = about.get("openai_chat_send_back_thinking_parts") == "field"
@@ -68,7 +68,7 @@ def _chat(config: LlmSettings, known: OpenAIChatModel) -> ChatCompletions:
     form = ServerForm(known.system, (about.get("openai_chat_thinking_field") or "") if wants_thoughts else "", limit)
     url, key = str(known.client.base_url), SecretStr(known.client.api_key)
     if complaint := not_a_key(key.get_secret_value()):
-        raise ConfigurationError(f"the key of LLM__MODEL={config.model}: {complaint}")
+        raise ConfigurationError(f"the key of {setting}={config.model}: {complaint}")
     server = ModelServer(url, key, form, config.timeout_seconds, config.max_output_tokens, _proxy(url))
     return ChatCompletions(known.model_name, server, about.get("context_window"))
 

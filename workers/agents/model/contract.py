@@ -78,6 +78,10 @@ class ModelRefused(Permanent):
     """The provider will not answer this."""
 
 
+class AccessRefused(ModelRefused):
+    """The provider does not take the key, or has no such model. No other request would be answered either."""
+
+
 class QuotaUsedUp(Permanent):
     """The provider wants money before it answers again. No other request would be answered either."""
 

@@ -52,12 +52,17 @@ class ModelConversation:
         self._told = "\n\n".join(
             filter(None, (system_prompt, turn.instructions, remembered(turn.memory), turn.context))
         )
-        self._budget = replay_budget(room[0], room[1] + estimate(self._told)) if room is not None else None
+        self._budget: int | None = None
+        self.fit(room)
         self._times_in = times_in
         self._cap = 0
         self._is_short = False
         self._is_text_only = False
         self._shown: tuple[Entry, ...] = ()
+
+    def fit(self, room: tuple[int, int] | None) -> None:
+        """From now on the prompts are for a model with this room."""
+        self._budget = replay_budget(room[0], room[1] + estimate(self._told)) if room is not None else None
 
     def prompt(self, own: Sequence[Entry] = ()) -> Prompt:
         """The next request. `own` are the rows that this turn has added."""

@@ -21,11 +21,11 @@ from shared.byte_budget import ByteBudget
 from shared.context.marks import PICTURES
 from shared.errors import Outage, PipelineError, RateLimited, Transient
 from workers.agents.model.attachments import Picture
-from workers.agents.model.contract import ModelRefused, Piece, Prompt, QuotaUsedUp, Response, TooLong
+from workers.agents.model.contract import AccessRefused, ModelRefused, Piece, Prompt, QuotaUsedUp, Response, TooLong
 from workers.agents.model.direct_messages import marks_of, messages, reasoning_of
 from workers.agents.model.prices import Tokens
 from workers.agents.model.usage import estimated, usage_of
-from workers.agents.openai_format.refusals import PATIENCE, TOO_LONG_CODES
+from workers.agents.openai_format.refusals import NO_ACCESS, PATIENCE, TOO_LONG_CODES
 
 PICTURE_BYTES = 24_000_000  # that all requests to one model hold at once: each is copied some four times on its way
 
@@ -110,6 +110,8 @@ def classified(error: Exception, provider: str) -> PipelineError:
         return Outage(what, provider=provider, status=status)
     if isinstance(error, failures.ModelQuotaExceededError):
         return QuotaUsedUp(what)
+    if status in NO_ACCESS:
+        return AccessRefused(what)
     lost = failures.ModelRequestRejectedError | failures.ContentFilterError
     if isinstance(error, lost | failures.UserError):
         return ModelRefused(what)

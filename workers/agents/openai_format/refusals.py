@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from shared.errors import Outage, PipelineError, RateLimited, Transient
-from workers.agents.model.contract import ModelRefused, QuotaUsedUp, TooLong
+from workers.agents.model.contract import AccessRefused, ModelRefused, QuotaUsedUp, TooLong
 
 PATIENCE = timedelta(seconds=10)  # after a 429 that names no time
 LONGEST_WAIT = timedelta(days=1)
@@ -29,6 +29,7 @@ REFUSED_CODES = {
     "not_found_error",
 }
 BUSY = (503, 529)
+NO_ACCESS = (401, 404)  # the key, or the model: whatever is asked
 
 
 def refused(status: int, headers: Mapping[str, str], body: bytes, provider: str) -> PipelineError:
@@ -68,6 +69,8 @@ def _decision(status: int, codes: set[str], wait: timedelta | None, provider: st
     what = _described(status, codes)
     if status >= 500:
         return Outage(what, provider=provider, status=status)
+    if status in NO_ACCESS:
+        return AccessRefused(what)
     return Transient(what) if status in (408, 409) else ModelRefused(what)
 
 

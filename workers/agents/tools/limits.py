@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from shared.context.marks import USAGE, calls
@@ -20,6 +21,7 @@ class TurnLimits:
     calls: int = 50
     tokens: float = math.inf
     seconds: float = math.inf
+    cost_usd: float = math.inf
 
 
 class Spending:
@@ -29,6 +31,7 @@ class Spending:
         self._limits = limits
         self._begun = time.monotonic()
         self._requests = self._calls = self._tokens = 0
+        self._cost = Decimal(0)
         for row in rows:
             self._requests += row.role == "assistant"
             self._calls += len(calls(row))
@@ -42,6 +45,8 @@ class Spending:
             return f"I stopped: this took more than {limits.requests} requests to the model, which is the limit for one message."
         if self._tokens >= limits.tokens:
             return f"I stopped: this took {self._tokens} tokens, and {limits.tokens:.0f} are the limit for one message."
+        if self._cost >= limits.cost_usd:
+            return f"I stopped: this cost {self._cost:.4f} US dollars, and {limits.cost_usd:g} are the limit for one message."
         if time.monotonic() - self._begun >= limits.seconds:
             return f"I stopped: this took longer than {limits.seconds:g} seconds, which is the limit for one message."
         self._requests += 1
@@ -56,3 +61,4 @@ class Spending:
 
     def used(self, usage: Mapping[str, Any]) -> None:
         self._tokens += usage.get("total", 0)
+        self._cost += Decimal(usage.get("cost_usd") or 0)  # a price that nobody knows counts as nothing

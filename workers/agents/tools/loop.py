@@ -22,18 +22,19 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from shared.agent.events import Began, Call, Delta, Done, Ended, Event, Row, Spent, Thought, Took
+from shared.agent.events import Began, Call, Delta, Done, Ended, Event, Restarted, Row, Spent, Thought, Took
 from shared.agent.steps import Stepped
 from shared.agent.turn import Turn
 from shared.context.marks import NAME, REASONING, TOOL_CALL_ID, TOOL_CALLS, USAGE, answers, calls
 from shared.context.shared_thread import is_shared, signed
-from shared.errors import Transient
+from shared.errors import Permanent, Transient
 from shared.messages import Entry, Reply
 from shared.session_key import SessionKey
 from shared.stages import stage
-from workers.agents.model.contract import Model, ModelRefused, Response, TooLong
+from workers.agents.model.contract import ModelRefused, Prompt, Response, TooLong
 from workers.agents.model.conversation import ModelConversation
-from workers.agents.model.usage import begun
+from workers.agents.model.fallback import ModelLine
+from workers.agents.model.usage import begun, estimated
 from workers.agents.tools.approval import Approval, refusal
 from workers.agents.tools.ask_user import answer_of, is_question
 from workers.agents.tools.limits import Spending
@@ -52,14 +53,14 @@ class Loop:
     def __init__(
         self,
         turn: Turn,
-        model: Model,
+        models: ModelLine,
         talk: ModelConversation,
         tools: Toolbox,
         spending: Spending,
         approval: Approval,
     ) -> None:
         self._turn = turn
-        self._model = model
+        self._models = models
         self._talk = talk
         self._tools = tools
         self._spending = spending
@@ -70,6 +71,9 @@ class Loop:
         self._rows = _earlier(turn)
         self._was_cut = False
         self._response: Response | None = None
+        self._unfinished: tuple[Prompt, list[str]] | None = (
+            None  # a request that is being answered, and its text so far
+        )
         self._takes = 0  # requests that showed mail of the inbox
         self._shown: tuple[str, ...] = ()  # mail that the next request shows
         self._said: list[Reply] = []  # answers that were finished when more mail was there
@@ -136,38 +140,57 @@ class Loop:
 
     async def _ask(self) -> AsyncIterator[Event]:
         """One request. A conversation too long for the model is tried once more with half of its history and short results
-        of tools, and one with pictures or thoughts that the provider refuses once more with its text alone."""
+        of tools, and one with pictures or thoughts that the provider refuses once more with its text alone. Where the model
+        cannot answer anybody, another is asked."""
         while True:
+            asked = self._models.now
             try:
-                with stage("model", self._model.name):
+                with stage("model", asked.name):
                     async for event in self._streamed():
                         yield event
                 return
-            except TooLong:
-                if not self._talk.shorten(self._rows):
-                    raise
-            except ModelRefused:
-                if not self._talk.leave_out_blocks():
-                    raise
+            except (Transient, Permanent) as error:
+                if not self._is_mended(error):
+                    await self._models.after(error)
+                    self._talk.fit(self._models.now.room)
+            for event in self._given_up(asked.name):
+                yield event
+
+    def _is_mended(self, error: Transient | Permanent) -> bool:
+        """Whether the same model is to be asked once more with less."""
+        if isinstance(error, TooLong):
+            return self._talk.shorten(self._rows)
+        return isinstance(error, ModelRefused) and self._talk.leave_out_blocks()
+
+    def _given_up(self, model: str) -> list[Event]:
+        """What is left of a request whose answer had begun: it counts as used, and its text does not count."""
+        if self._unfinished is None:
+            return []
+        (prompt, said), self._unfinished = self._unfinished, None
+        used = estimated(model, prompt, "".join(said))
+        self._spending.used(used)
+        return [Spent(used), *([Restarted()] if said else [])]
 
     async def _streamed(self) -> AsyncIterator[Event]:
-        prompt = self._talk.prompt(self._rows)
-        is_first = True
-        async with aclosing(self._model.stream(prompt)) as pieces:  # type: ignore[type-var]
+        prompt, model = self._talk.prompt(self._rows), self._models.now
+        said: list[str] = []
+        async with aclosing(model.stream(prompt)) as pieces:  # type: ignore[type-var]
             async for piece in pieces:
                 if self._shown:
                     shown, self._shown = self._shown, ()
                     yield Took(shown)
                 if isinstance(piece, Response):
                     self._response = _checked(piece)
+                    self._unfinished = None
                     self._spending.used(piece.usage)
                     return
-                if is_first:
-                    is_first = False
-                    yield Spent(begun(self._model.name, prompt))
+                if self._unfinished is None:
+                    self._unfinished = prompt, said
+                    yield Spent(begun(model.name, prompt))
                 if piece.thought:
                     yield Thought(piece.thought)
                 if piece.text:
+                    said.append(piece.text)
                     yield Delta(piece.text)
         raise Transient("the model answered nothing")
 

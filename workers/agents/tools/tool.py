@@ -32,10 +32,14 @@ class CallContext:
     event_id: str = ""  # of that message
 
 
+def asker_of(turn: Turn) -> Source:
+    """On whose behalf the tools of a turn act. Whoever approves a call does not lend it their rights."""
+    return turn.asker or turn.mail[-1].asker
+
+
 def context_of(turn: Turn, key: str) -> CallContext:
     """What a tool may know about a call of this turn with this idempotency key."""
-    asked = turn.mail[-1]
-    asker = turn.asker or asked.asker  # whoever approves a call does not lend it their rights
+    asked, asker = turn.mail[-1], asker_of(turn)
     is_scheduled = asked.kind is Kind.FIRE or asker.platform == OUTLET  # or it follows from one
     about = (turn.session_key, turn.run, asker, is_scheduled, asked.received_at, asked.event_id)
     return CallContext(key, turn.speaker, *about)
