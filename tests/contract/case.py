@@ -74,6 +74,11 @@ class Incoming(ABC):
     def said_by_stranger(self, text: str, *, id: int) -> Any | NotHere:
         """The same from somebody who is on no list."""
 
+    def pressed(self, data: str, *, id: int, by_stranger: bool = False) -> Any | NotHere:
+        """Somebody who may talk presses a button with this data, below a message of the bot's in their direct chat. The same id
+        is the same press brought again. NotHere: there are no buttons, and `Facts.buttons` says so."""
+        return NotHere("there are no buttons")
+
 
 class Webhook(Incoming):
     """The platform posts to us. `secrets` are two that verify its requests, such as before and after a rotation."""
@@ -140,6 +145,7 @@ class Shown:
     thread: str | None = None
     answers: str | None = None  # the message that it points at
     media: str | None = None  # the address or id of its file
+    buttons: Sequence[tuple[str, str]] = ()  # the words on each, and its data
 
 
 class Outgoing(ABC):
