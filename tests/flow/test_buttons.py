@@ -10,15 +10,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Self
+from urllib.parse import urlencode
 
 import orjson
 import pytest
+from pydantic import SecretStr
 
 from producers.listening import listen_on
 from shared.choices import DATA_BYTES
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
-from tests.contract import telegram
+from tests.contract import slack, telegram
 from tests.flow.test_asking import BOTH, TEA, careful
 from tests.flow.test_steps import by_rows
 from tests.store.books import ask, write
@@ -27,6 +29,8 @@ from tests.support.counted import World
 from tests.support.door import Door, open_door
 from tests.support.openai import Asked, a_call, open_provider
 from tests.support.servers import Databases
+from tests.support.slack import APP_TOKEN, FakeSlack, open_slack, signed
+from tests.support.slack import BOT as SLACK_BOT
 from tests.support.telegram import BOT, FakeTelegram, Refused, open_telegram
 from tests.support.working import working
 
@@ -159,7 +163,70 @@ def _keyboard(message: dict[str, Any]) -> Buttons:
     return [(button["text"], button["callback_data"]) for row in rows for button in row]
 
 
-CHATS = [TelegramChat, PolledTelegramChat]
+class SlackChat(Chat):
+    """By webhook; the group is a channel, in which the bot answers in a thread."""
+
+    name = "slack webhook"
+
+    def __init__(self, fake: FakeSlack) -> None:
+        self.fake = fake
+        self.thread = ""
+        self._heard = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls) -> AsyncIterator[Self]:
+        async with open_slack() as fake:
+            yield cls(fake)
+
+    def blocks(self) -> dict[str, Any]:
+        return slack.block(self.fake, slack.SECRETS[0])
+
+    async def bring(self, payload: dict[str, Any]) -> None:
+        body, kind = orjson.dumps(payload), "application/json"
+        if payload["type"] == "block_actions":
+            body, kind = urlencode({"payload": body.decode()}).encode(), "application/x-www-form-urlencoded"
+        headers = {"content-type": kind, **signed(body, slack.SECRETS[0])}
+        response = await self.door.client.post("/webhooks/slack", content=body, headers=headers)
+        assert (response.status_code, response.content) == (200, b"")
+        self._heard += payload["type"] == "block_actions"
+
+    async def say(self, text: str, *, group: bool = False) -> None:
+        said = slack.callback(next(_ids), text=text)
+        self.thread = said["event"]["ts"]
+        if group:
+            said["event"] |= {"text": f"<@{SLACK_BOT}> {text}", "channel": "C01GEN", "channel_type": "channel"}
+        await self.bring(said)
+
+    async def press(self, data: str, *, id: int = 0, by_bob: bool = False, group: bool = False) -> None:
+        channel = {"id": "C01GEN", "name": "general"} if group else {"id": slack.DIRECT[0], "name": "directmessage"}
+        below = {"thread_ts": self.thread} if group else {}
+        await self.bring(slack.press(id or next(_ids), data, slack.PEOPLE[by_bob], channel, **below))
+
+    def shown(self) -> list[tuple[str, Buttons]]:
+        messages = [message for channel in self.fake.shown.values() for message in channel]
+        return [(message["text"], slack.buttons_of(message)) for message in messages]
+
+    def heard(self) -> int:
+        return self._heard
+
+
+class SlackSocketChat(SlackChat):
+    name = "slack socket"
+
+    def blocks(self) -> dict[str, Any]:
+        return slack.block(self.fake, app_token=SecretStr(APP_TOKEN))
+
+    async def bring(self, payload: dict[str, Any]) -> None:
+        is_press = payload["type"] == "block_actions"
+        await self.fake.bring(payload, kind="interactive" if is_press else "events_api")
+        self._heard += is_press
+
+    def heard(self) -> int:
+        return self._heard if not self.fake.pending else 0
+
+
+CHATS = [TelegramChat, PolledTelegramChat, SlackChat, SlackSocketChat]
 
 
 @pytest.fixture
