@@ -4,6 +4,7 @@ local fake of each platform. What the buttons of every platform promise is in te
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,18 +15,20 @@ from urllib.parse import urlencode
 
 import orjson
 import pytest
+from nacl.signing import SigningKey
 from pydantic import SecretStr
 
 from producers.listening import listen_on
 from shared.choices import DATA_BYTES
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
-from tests.contract import slack, telegram
+from tests.contract import discord, slack, telegram
 from tests.flow.test_asking import BOTH, TEA, careful
 from tests.flow.test_steps import by_rows
 from tests.store.books import ask, write
 from tests.support import counted
 from tests.support.counted import World
+from tests.support.discord import ME, FakeDiscord, open_discord
 from tests.support.door import Door, open_door
 from tests.support.openai import Asked, a_call, open_provider
 from tests.support.servers import Databases
@@ -226,7 +229,72 @@ class SlackSocketChat(SlackChat):
         return self._heard if not self.fake.pending else 0
 
 
-CHATS = [TelegramChat, PolledTelegramChat, SlackChat, SlackSocketChat]
+class DiscordChat(Chat):
+    """Messages and presses by the gateway; the group is a channel of a guild."""
+
+    name = "discord gateway"
+    secrets: tuple[str, ...] = ()
+
+    def __init__(self, fake: FakeDiscord) -> None:
+        fake.channels[discord.CHANNEL] = {"id": discord.CHANNEL, "type": 0, "name": "ops", "guild_id": "1200"}
+        fake.channels["1542"] = {"id": "1542", "type": 1}
+        fake.members["1200"] = {"roles": []}
+        self.fake = fake
+        self._responses: list[Any] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls) -> AsyncIterator[Self]:
+        async with open_discord() as fake:
+            yield cls(fake)
+
+    def blocks(self) -> dict[str, Any]:
+        return discord.block(self.fake, *self.secrets)
+
+    async def say(self, text: str, *, group: bool = False) -> None:
+        said = discord.dispatch(next(_ids), discord.person(discord.ANN), text)["d"]
+        if group:
+            there = {"channel_id": discord.CHANNEL, "guild_id": "1200", "channel_type": 0, "mentions": [ME]}
+            said |= {**there, "content": f"<@{ME['id']}> {text}"}
+        await self.fake.until(lambda fake: fake.live)
+        await self.fake.happen("MESSAGE_CREATE", said)
+
+    async def press(self, data: str, *, id: int = 0, by_bob: bool = False, group: bool = False) -> None:
+        person = discord.person(discord.BOB if by_bob else discord.ANN)
+        pressed = discord.press(id or next(_ids), person, data)
+        if group:
+            channel = {"id": discord.CHANNEL, "type": 0, "name": "ops"}
+            pressed |= {"channel_id": discord.CHANNEL, "channel": channel, "guild_id": "1200", "context": 0}
+            pressed |= {"member": {"user": pressed.pop("user"), "roles": []}}
+        await self.bring_press(pressed)
+
+    async def bring_press(self, pressed: dict[str, Any]) -> None:
+        await self.fake.happen("INTERACTION_CREATE", pressed)
+
+    def shown(self) -> list[tuple[str, Buttons]]:
+        messages = [message for channel in self.fake.shown.values() for message in channel]
+        return [(message["content"], discord.buttons_of(message)) for message in messages]
+
+    def heard(self) -> int:
+        return list(self.fake.originals.values()).count({"type": 6}) + self._responses.count({"type": 6})
+
+
+class DiscordWebhookChat(DiscordChat):
+    """Presses by webhook."""
+
+    name = "discord webhook"
+    secrets = discord.SECRETS[:1]
+
+    async def bring_press(self, pressed: dict[str, Any]) -> None:
+        body, at = orjson.dumps(pressed), str(int(time.time()))
+        signature = SigningKey(bytes.fromhex(self.secrets[0])).sign(at.encode() + body).signature.hex()
+        headers = {discord.SIGNATURE: signature, discord.TIMESTAMP: at}
+        response = await self.door.client.post("/webhooks/discord", content=body, headers=headers)
+        assert response.status_code == 200
+        self._responses.append(response.json())
+
+
+CHATS = [TelegramChat, PolledTelegramChat, SlackChat, SlackSocketChat, DiscordChat, DiscordWebhookChat]
 
 
 @pytest.fixture
