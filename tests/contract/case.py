@@ -159,6 +159,7 @@ class Outgoing(ABC):
     threaded: Source | NotHere  # the same in a thread; NotHere: there are none, and `Facts.can_thread` says so
     pointing: tuple[Source, str] | NotHere  # a group, and a message id in it that an answer points at
     media: Media | NotHere  # a file that can be sent by reference, without reading it
+    gains_buttons: NotHere | None = None  # None: a message without buttons can be changed to one with them
     receipts: NotHere | None = None  # None: the platform says which message a send became
     refused: Answer  # for good, whatever is sent to this chat
     denied: Answer | NotHere  # the credentials are no good
