@@ -14,9 +14,9 @@ _PLACE = re.compile(r"(<!-- platforms -->\n).*?(<!-- end of platforms -->)", re.
 
 def table() -> str:
     """One row for each platform: how messages come, and what replies can do there."""
-    head = "| platform | messages come by | threads | edits | files in | files out | shown while written | typing sign | a repeated send is recognised |"
+    head = "| platform | messages come by | threads | edits | files in | files out | shown while written | buttons | typing sign | a repeated send is recognised |"
     rows = [_row(facts) for facts in PLATFORMS.values() if facts.receives or facts.listens]
-    return "\n".join([head, "|---|---|:-:|:-:|:-:|:-:|:-:|:-:|:-:|", *rows]) + "\n"
+    return "\n".join([head, "|---|---|:-:|:-:|:-:|:-:|:-:|:-:|:-:|:-:|", *rows]) + "\n"
 
 
 def with_table(page: str) -> str:
@@ -32,6 +32,7 @@ def _row(facts: Facts) -> str:
         True,  # from the platform itself, or from the address that a message names
         facts.media is not None,
         facts.preview is not None,
+        facts.buttons is not None,
         facts.typing_seconds is not None,
         facts.idempotency is Idempotency.NATIVE,
     )

@@ -55,6 +55,10 @@ class Receiver(Understanding, Protocol[Head]):
     def answer(self, settled: Sequence[Settled]) -> Response:
         """What the platform hears when every event of its request is settled."""
 
+    def answer_to(self, events: Sequence[Event], settled: Sequence[Settled]) -> Response:
+        """The same, where the answer depends on what the events were."""
+        return self.answer(settled)
+
 
 class Reception(Generic[Head]):
     """The route of one receiver."""
@@ -87,7 +91,7 @@ class Reception(Generic[Head]):
             return events
         if self._settler.counts_senders and (sender := receiver.sender(head, body)):
             events = [replace(event, sender=sender) for event in events]
-        return receiver.answer([await self._settler.settle(event) for event in events])
+        return receiver.answer_to(events, [await self._settler.settle(event) for event in events])
 
 
 def only_header(request: Request, name: str) -> str:

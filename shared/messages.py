@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from shared.address import Address
+from shared.choices import Choice
 from shared.value import value
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ class Reply:
     )
     draft: str | None = None  # set by Keyturn: the draft (shared/store/drafts.py) whose place it takes, if there is one
     shown: str = ""  # set by Keyturn: what the draft is known to show
+    choices: tuple[Choice, ...] = ()  # set by Keyturn: the answers to its question, where the platform has buttons
 
 
 @value
@@ -227,6 +229,7 @@ class Part:
     shown: int = 0  # how many characters of its text the draft is known to show
     closed: str | None = None  # why the chat takes nothing from us, where it did not lately
     trace: str | None = None  # W3C traceparent of the commit that decided it; None: it is not traced
+    choices: tuple[Choice, ...] = ()  # the buttons below it
 
     @property
     def is_answer(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from shared.address import Address
+from shared.choices import Choice
 from shared.codec import check_version, decode_address, decode_media, decode_source, encode_text, source_fields
 from shared.errors import Malformed
 from shared.messages import Media, Source
@@ -35,6 +36,7 @@ class PartRecord:
     draft: str | None = None
     shown: int = 0
     trace: str | None = None
+    choices: tuple[Choice, ...] = ()  # an older sender ignores them: the text says how to answer without buttons
 
 
 def encode_part(record: PartRecord) -> str:
@@ -60,6 +62,8 @@ def encode_part(record: PartRecord) -> str:
         fields["shown"] = record.shown
     if record.trace is not None:
         fields["trace"] = record.trace
+    if record.choices:
+        fields["choices"] = record.choices
     return encode_text(fields)
 
 
@@ -81,6 +85,7 @@ def decode_part(payload: str) -> PartRecord:
             draft=fields.get("draft"),
             shown=fields.get("shown", 0),
             trace=_text(fields.get("trace")),
+            choices=tuple(Choice(str(one["label"]), str(one["command"])) for one in fields.get("choices", ())),
         )
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
         raise Malformed(f"not a part: {type(error).__name__}") from None

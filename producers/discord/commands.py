@@ -1,4 +1,4 @@
-"""A slash command becomes the message that its caller might have typed. Pure; no I/O.
+"""A slash command, or a pressed button, becomes the message that its caller might have typed. Pure; no I/O.
 
 `/ask` says its options to the agent; any other command is the command of that name.
 """
@@ -14,13 +14,14 @@ from producers.discord.place import Channel, place_of
 from producers.discord.snowflake import given_at, optional_snowflake, snowflake
 from producers.fields import flag, items, name, number, object_, text
 from producers.heard import Heard, Ignored
+from shared.choices import pressed
 from shared.codec import message_id, storable
 from shared.errors import Malformed
 from shared.messages import Inbound, Media, Source
 from shared.platforms.discord import NAME, InteractionAnswer
 
 ASK = "ask"
-COMMAND = 2  # the type of an interaction: somebody gave a command
+COMMAND, _COMPONENT = 2, 3  # the types of an interaction: somebody gave a command, or used a part of a message
 _TYPED = 1  # the type of a command: it was typed, and not chosen from a menu
 _NESTED = (1, 2)  # the types of options that hold options
 _NAMED = {6: ("@", "users"), 7: ("#", "channels"), 8: ("@", "roles")}
@@ -32,6 +33,8 @@ _DEPTH = 3  # a group, its command, its options
 
 def normalise_command(interaction: dict[str, Any], received_at: int) -> Heard:
     """What an interaction says; Malformed where something we read is of the wrong kind."""
+    if is_press(interaction):
+        return _pressed(interaction, received_at)
     if number(interaction, "type") != COMMAND:
         return Ignored("kind")
     data = object_(interaction, "data")
@@ -52,6 +55,30 @@ def normalise_command(interaction: dict[str, Any], received_at: int) -> Heard:
         sent_at=given_at(id),
         received_at=received_at,
         message=str(InteractionAnswer(snowflake(interaction, "application_id"), token_of(interaction))),
+    )
+
+
+def is_press(interaction: dict[str, Any]) -> bool:
+    """Whether somebody pressed a button of a question of ours."""
+    data = interaction.get("data")
+    return (
+        interaction.get("type") == _COMPONENT and isinstance(data, dict) and pressed(data.get("custom_id")) is not None
+    )
+
+
+def _pressed(interaction: dict[str, Any], received_at: int) -> Heard:
+    """The command of a button. Its answer is a message of its own: the interaction's is the question, which stays."""
+    if flag(_caller(interaction), "bot"):
+        return Ignored("bot")
+    id, below = snowflake(interaction, "id"), object_(interaction, "message")
+    return Inbound(
+        id=message_id(NAME, "", id),
+        event_id=id,
+        source=_source(interaction),
+        text=text(object_(interaction, "data"), "custom_id") or "",
+        reply_to=snowflake(below, "id"),
+        sent_at=given_at(id),
+        received_at=received_at,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from producers.discord.commands import normalise_command, token_of
+from producers.discord.commands import is_press, normalise_command, token_of
 from producers.discord.snowflake import snowflake
 from shared.clock import now_ms
 from shared.errors import Malformed
@@ -13,6 +13,7 @@ from shared.messages import Inbound
 
 _EPHEMERAL = 64  # a message flag: only the caller sees it
 THINKING: dict[str, Any] = {"type": 5}  # "thinking…", until the answer takes its place
+PRESSED: dict[str, Any] = {"type": 6}  # the message with the button stays as it is
 NOT_ALLOWED = "You may not talk to this bot here."
 NOTHING_SAID = "There is nothing to answer in this."
 NOT_UNDERSTOOD = "This could not be understood."
@@ -31,12 +32,13 @@ def callback_path(interaction: dict[str, Any]) -> str:
 
 
 def without_command(interaction: dict[str, Any]) -> dict[str, Any] | None:
-    """The response to whatever is no command: it is acknowledged, and nothing follows. None for a command."""
+    """The response to whatever is no command: it is acknowledged, and nothing follows. None for a command, and for a button of a
+    question of ours."""
     match interaction.get("type"):
         case 1:
             return {"type": 1}
         case 3:
-            return {"type": 6}
+            return None if is_press(interaction) else PRESSED
         case 4:
             return {"type": 8, "data": {"choices": []}}
         case 5:
@@ -55,4 +57,9 @@ async def first_response(interaction: dict[str, Any], admits: Admits) -> dict[st
         return notice(NOT_UNDERSTOOD)
     if not isinstance(heard, Inbound):
         return notice(NOTHING_SAID)
-    return THINKING if await admits(heard) else notice(NOT_ALLOWED)
+    return taken(interaction) if await admits(heard) else notice(NOT_ALLOWED)
+
+
+def taken(interaction: dict[str, Any]) -> dict[str, Any]:
+    """The response to what will be answered."""
+    return PRESSED if is_press(interaction) else THINKING

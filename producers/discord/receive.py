@@ -14,7 +14,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from producers.access import Verdict
-from producers.discord.interactions import NOT_ALLOWED, NOT_UNDERSTOOD, NOTHING_SAID, THINKING, notice, without_command
+from producers.discord.interactions import (
+    NOT_ALLOWED,
+    NOT_UNDERSTOOD,
+    NOTHING_SAID,
+    THINKING,
+    notice,
+    taken,
+    without_command,
+)
 from producers.discord.normalise import INTERACTION, normalise
 from producers.heard import Event, Heard, parse_json
 from producers.receiving import Receiver, Reception, only_header, require_fresh
@@ -80,6 +88,13 @@ class DiscordReceiver(Receiver[DiscordSigned]):
 
     def normalise(self, event: Event, received_at: int) -> Heard:
         return normalise(event.fields, received_at)
+
+    def answer_to(self, events: Sequence[Event], settled: Sequence[Settled]) -> Response:
+        """A pressed button shows that it was heard, and nothing else changes."""
+        response = taken(events[0].fields["d"])
+        if isinstance(settled[0], Acceptance) and response is not THINKING:
+            return JSONResponse(response)
+        return self.answer(settled)
 
     def answer(self, settled: Sequence[Settled]) -> Response:
         """The caller sees that an answer is being made, or why there will be none."""

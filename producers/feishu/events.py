@@ -43,6 +43,8 @@ class Events(Understanding):
         fields = _without_token(payload)
         if isinstance(header := fields.get("header"), dict):
             fields["header"] = _without_token(header)
+        if isinstance(event := fields.get("event"), dict):  # a pressed button has one that changes its card
+            fields["event"] = _without_token(event)
         return Event(_ref(fields), fields, chat_of(fields))
 
     def normalise(self, event: Event, received_at: int) -> Heard:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
+from producers.feishu.buttons import PRESSED
 from producers.feishu.events import Events, unreadable
 from producers.feishu.frames import CONTROL, DATA, FeishuFrame, decode, encode
 from producers.feishu.parts import Parts
@@ -105,7 +106,7 @@ class LongConnection(Events, Connection):
             frame = decode(data)
         except Malformed as error:
             return (unreadable(data, str(error)),)
-        if frame.method == DATA and frame.header("type") != "event":  # a pressed button, perhaps: nothing to keep
+        if frame.method == DATA and frame.header("type") != "event" and not _is_press(frame):  # nothing to keep
             await self._acknowledge(frame)
             return ()
         return self._heard(frame)
@@ -157,6 +158,15 @@ class LongConnection(Events, Connection):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._limits.ping):
                         await self._reconfigured.wait()
+
+
+def _is_press(frame: FeishuFrame) -> bool:
+    """Whether a frame of another type than events brings a pressed button: nobody says that they never do."""
+    try:
+        header = parse_json(frame.payload or b"").get("header")
+    except Malformed:
+        return False
+    return isinstance(header, dict) and header.get("event_type") == PRESSED
 
 
 def _service(url: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from producers.feishu import old_form
+from producers.feishu.buttons import PRESSED, normalise_press
 from producers.feishu.content import people, said
 from producers.feishu.ids import id_, milliseconds, optional_id
 from producers.fields import object_, text
@@ -35,10 +36,12 @@ def normalise(payload: dict[str, Any], bot: FeishuBot, received_at: int) -> Hear
     header = object_(payload, "header")
     if not isinstance(header.get("event_type"), str):
         raise Malformed("event_type is not text")
-    if header["event_type"] != MESSAGE:
+    if header["event_type"] not in (MESSAGE, PRESSED):
         return Ignored("kind")
     if header.get("app_id") not in (None, bot.app_id):
         return Ignored("another app's")  # an open id means somebody else there
+    if header["event_type"] == PRESSED:
+        return normalise_press(payload, received_at)
     event = object_(payload, "event")
     sender, message = object_(event, "sender"), object_(event, "message")
     if text(sender, "sender_type") != "user":
@@ -87,7 +90,7 @@ def _inbound(message: dict[str, Any], source: Source, bot: FeishuBot, received_a
 def chat_of(payload: dict[str, Any]) -> str:
     """The chat whose order an event belongs to; empty where it has none."""
     event = payload.get("event")
-    message = event.get("message") if isinstance(event, dict) else None
-    holders = [(message, "chat_id"), (event, "open_chat_id")]
+    message, context = (event.get("message"), event.get("context")) if isinstance(event, dict) else (None, None)
+    holders = [(message, "chat_id"), (context, "open_chat_id"), (event, "open_chat_id")]
     found = [holder.get(field) for holder, field in holders if isinstance(holder, dict)]
     return next((chat for chat in found if isinstance(chat, str)), "")

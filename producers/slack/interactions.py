@@ -10,6 +10,7 @@ from producers.fields import items, name, object_, text
 from producers.heard import Heard, Ignored
 from producers.slack.known import SlackBot, SlackKnown
 from producers.slack.places import chat_type, id_, source, thread_of, timestamp
+from shared import choices
 from shared.codec import message_id, storable
 from shared.errors import Malformed
 from shared.messages import Inbound
@@ -49,18 +50,25 @@ def command(payload: dict[str, Any], bot: SlackBot, known: SlackKnown, received_
 
 
 def button(payload: dict[str, Any], bot: SlackBot, known: SlackKnown, received_at: int) -> Heard:
-    """A pressed button says its value, under the message that it stands in. One without a value, or outside a chat, is left."""
+    """A pressed button says its value, under the message that it stands in. One without a value, or outside a chat, is left.
+
+    One of a question's buttons gives its command where the question was asked; no other button gives a command."""
     if payload.get("channel") is None or payload.get("message") is None:
         return Ignored("no chat")
     pressed = next((action for action in items(payload, "actions") if action.get("type") == "button"), None)
     words = text(pressed, "value") if pressed is not None else None
     if pressed is None or words is None or not words.strip():
         return Ignored("no value")
+    is_ours = choices.pressed(words) is not None
+    if words.lstrip().startswith("/") and not is_ours:
+        return Ignored("no button of ours")
     place, person, message = object_(payload, "channel"), object_(payload, "user"), object_(payload, "message")
     channel, user, sent_as = id_(place, "id"), id_(person, "id"), timestamp(message, "ts")
     kind = chat_type(channel, _channel_type(name(place, "name") or ""), known)
     parent = timestamp(message, "thread_ts") if message.get("thread_ts") is not None else None
-    said = source(bot, known, channel, kind, user, thread_of(parent, sent_as, kind, bot))
+    in_thread = parent if parent != sent_as else None
+    thread = in_thread if is_ours else thread_of(parent, sent_as, kind, bot)
+    said = source(bot, known, channel, kind, user, thread)
     said = replace(said, user_name=said.user_name or name(person, "name") or name(person, "username"))
     event_id = f"{bot.team}:{channel}:button:{user}:{timestamp(pressed, 'action_ts')}"
     return Inbound(

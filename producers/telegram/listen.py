@@ -6,18 +6,21 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from producers.heard import Event
 from producers.listening import Connection
-from producers.telegram.updates import Updates
+from producers.telegram.normalise import query_of
+from producers.telegram.updates import HEARD, Updates
 from shared import log
+from shared.errors import PipelineError
 from shared.pipeline import Pipeline
 from shared.platforms.telegram import NAME, TelegramSettings
 from shared.platforms.telegram_api import BATCH, BotApi, Unreadable, open_bot_api
 from shared.store.journal import Journal
 
 POLL_SECONDS = 50  # the server allows no more
+HEARD_SECONDS = 1.5  # a button that waits is worth no longer one
 EMPTY_PAUSE = 0.5  # between polls that brought nothing, where a server does not wait as asked
 _UPDATE_ID = re.compile(rb'"update_id"\s*:\s*([0-9]{1,18})')  # in a text, the quotation marks would be escaped
 
@@ -82,6 +85,12 @@ class Polling(Updates, Connection):
         self._offset = int(events[-1].ref) + 1 if events else None
         if not any(event.broken for event in events):
             self._limit = min(2 * self._limit, BATCH)
+        await asyncio.gather(*(self._heard(query) for event in events if (query := query_of(event.fields))))
+
+    async def _heard(self, query: str) -> None:
+        """End a pressed button's waiting. Whatever goes wrong with that is no matter: it ends by itself."""
+        with suppress(PipelineError):
+            await self._api.call(HEARD, {"callback_query_id": query}, HEARD_SECONDS)
 
 
 def _broken(error: Unreadable) -> Event:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from producers.fields import flag, items, name, number, object_, text
 from producers.heard import Heard, Ignored, Moved
 from producers.telegram.attachments import attachments
 from producers.telegram.mentions import AddressedText, addressed
+from shared.choices import pressed
 from shared.codec import message_id, storable
 from shared.errors import Malformed
 from shared.messages import Inbound, Source
-from shared.platforms.telegram import DIRECT_TOPIC, NAME, UPDATE_KINDS
+from shared.platforms.telegram import DIRECT_TOPIC, NAME, PRESSED_KIND, SPOKEN_KINDS
 from shared.value import value
 
+_QUERY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _CHAT_TYPES = {"private": "dm", "group": "group", "supergroup": "group", "channel": "channel"}
 
 
@@ -29,7 +32,9 @@ class TelegramMe:
 def normalise(update: dict[str, Any], bot: TelegramMe, received_at: int) -> Heard:
     """What an update is to us. Malformed where something we read is of the wrong kind; fields we do not know are no matter."""
     number(update, "update_id")
-    message = next((object_(update, kind) for kind in UPDATE_KINDS if update.get(kind) is not None), None)
+    if update.get(PRESSED_KIND) is not None:
+        return _pressed(object_(update, PRESSED_KIND), bot, received_at)
+    message = next((object_(update, kind) for kind in SPOKEN_KINDS if update.get(kind) is not None), None)
     if message is None:
         return Ignored("kind")
     chat = object_(message, "chat")
@@ -82,11 +87,53 @@ def normalise(update: dict[str, Any], bot: TelegramMe, received_at: int) -> Hear
     )
 
 
+def _pressed(query: dict[str, Any], bot: TelegramMe, received_at: int) -> Heard:
+    """A button below a message of ours is the command that it stands for, said where that message is."""
+    if (command := pressed(query.get("data"))) is None or query.get("message") is None:
+        return Ignored("button")
+    message, person = object_(query, "message"), object_(query, "from")
+    chat, id = object_(message, "chat"), query_of({PRESSED_KIND: query})
+    chat_type = _CHAT_TYPES.get(str(chat.get("type")))
+    if chat_type is None or flag(person, "is_bot"):
+        return Ignored("button")
+    if id is None:
+        raise Malformed("id is not an id")
+    source = Source(
+        platform=NAME,
+        chat=str(number(chat, "id")),
+        chat_type=chat_type,
+        account=bot.account,
+        user=str(number(person, "id")),
+        thread=_thread(message),
+        chat_name=_name(chat),
+        user_name=_name(person),
+    )
+    event_id = f"{bot.id}:button:{id}"
+    return Inbound(
+        id=message_id(NAME, bot.account, event_id),
+        event_id=event_id,
+        source=source,
+        text=command,
+        reply_to=str(number(message, "message_id")),
+        received_at=received_at,
+    )
+
+
+def query_of(update: dict[str, Any]) -> str | None:
+    """The id by which Telegram is told that a pressed button was heard; None where the update is of no button."""
+    query = update.get(PRESSED_KIND)
+    id = query.get("id") if isinstance(query, dict) else None
+    return id if isinstance(id, str) and _QUERY_ID.fullmatch(id) else None
+
+
 def chat_of(update: dict[str, Any]) -> str:
     """The chat whose order an update belongs to; empty where it has none."""
-    for kind in UPDATE_KINDS:
+    query = update.get(PRESSED_KIND)
+    below = query.get("message") if isinstance(query, dict) else None
+    found: tuple[Any, ...] = (*(update.get(kind) for kind in SPOKEN_KINDS), below)
+    for message in found:
         try:
-            return str(update[kind]["chat"]["id"])
+            return str(message["chat"]["id"])
         except (KeyError, TypeError):
             continue
     return ""

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from producers.heard import Event, parse_json
 from producers.receiving import Receiver, Reception, only_header, require_equal
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
-from producers.telegram.updates import Updates
+from producers.telegram.normalise import query_of
+from producers.telegram.updates import HEARD, Updates
 from shared.errors import Conflict, Denied, Transient, Unavailable
 from shared.pipeline import Pipeline
 from shared.platforms.telegram import NAME, TelegramSettings
@@ -54,6 +55,11 @@ class TelegramReceiver(Updates, Receiver[None]):
     def answer(self, settled: Sequence[Settled]) -> Response:
         """200 with nothing in it: a body would be taken for a method call whose outcome nobody hears of."""
         return _TAKEN
+
+    def answer_to(self, events: Sequence[Event], settled: Sequence[Settled]) -> Response:
+        """A pressed button is told that it was heard, by such a call: it shows that it waits until then, and no longer."""
+        query = query_of(events[0].fields)
+        return _TAKEN if query is None else JSONResponse({"method": HEARD, "callback_query_id": query})
 
     async def _know_ourselves(self) -> None:
         """Without our own name nobody could say who is addressed: until we know it, Telegram keeps the update."""

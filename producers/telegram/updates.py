@@ -16,6 +16,7 @@ from shared.platforms.telegram import NAME
 from shared.platforms.telegram_api import BotApi
 from shared.store.journal import Journal
 
+HEARD = "answerCallbackQuery"  # the method that ends a pressed button's waiting
 _STARTED_MS = now_ms()
 _CLOCKS_MS = 60_000  # that Telegram's clock and ours may differ
 

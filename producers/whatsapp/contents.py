@@ -6,6 +6,7 @@ from typing import Any
 
 from producers.fields import items, name, object_, text
 from producers.heard import Ignored
+from shared.choices import pressed
 from shared.codec import storable
 from shared.errors import Malformed
 from shared.messages import Media
@@ -56,7 +57,10 @@ def _said(words: str | None) -> Content | Ignored:
 
 
 def _chosen(interactive: dict[str, Any]) -> Content | Ignored:
-    """The words on the button or in the list that were chosen."""
+    """The command of a question's button, or the words on any other button or in the list that were chosen."""
+    reply = interactive.get("button_reply")
+    if isinstance(reply, dict) and (command := pressed(reply.get("id"))) is not None:
+        return Content(command)
     for kind in ("button_reply", "list_reply"):
         if interactive.get(kind) is not None:
             return _said(text(object_(interactive, kind), "title"))

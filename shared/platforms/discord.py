@@ -12,6 +12,7 @@ from pydantic import SecretStr, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, ok, warn
 from shared.platforms.facts import (
+    ButtonLimits,
     Facts,
     Idempotency,
     Limit,
@@ -147,6 +148,7 @@ FACTS = Facts(
     typing_seconds=8.0,  # it shows for ten
     idempotency=Idempotency.NATIVE,  # by nonce, for some minutes
     can_edit=True,
+    buttons=ButtonLimits(25, Limit(80, utf16_units)),  # five rows of five
     preview=PreviewLimits(1.5),  # five changes in five seconds
     can_thread=True,
     prompt_note=(

@@ -61,6 +61,15 @@ class PreviewLimits:
 
 
 @value
+class ButtonLimits:
+    """The buttons that a message may have: how many, how long the words on each, and how long the message itself."""
+
+    count: int
+    label: Limit
+    text: Limit | None = None  # None: as any message
+
+
+@value
 class SendRate:
     """How often we may send: so many times in so many seconds on average, and `burst` times at once."""
 
@@ -111,6 +120,7 @@ class Facts:
     send_budget: SendBudget | None = None  # None: it takes whatever we send, and each chat waits for itself
     can_edit: bool = False  # a message of ours can be changed after it was sent
     preview: PreviewLimits | None = None  # None: answers appear when they are finished
+    buttons: ButtonLimits | None = None  # None: questions are answered by typing alone
     can_thread: bool = False  # a chat has threads or topics that replies can go to
     media: MediaLimits | None = None  # None: it takes no files from us, only addresses of files
     chat_type_of: Callable[[str], str] = lambda chat: "other"  # the type of a chat by its id, as far as ids tell it

@@ -9,7 +9,16 @@ from collections.abc import Iterator, Mapping
 from pydantic import SecretStr, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, ok, warn
-from shared.platforms.facts import Facts, Idempotency, Limit, MediaLimits, PreviewLimits, SendBudget, SendRate
+from shared.platforms.facts import (
+    ButtonLimits,
+    Facts,
+    Idempotency,
+    Limit,
+    MediaLimits,
+    PreviewLimits,
+    SendBudget,
+    SendRate,
+)
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY, Secrets
 
@@ -126,6 +135,7 @@ FACTS = Facts(
     ),  # Feishu takes 30 KB of rich text; more than this nobody reads in one message
     idempotency=Idempotency.NATIVE,  # for an hour
     can_edit=True,
+    buttons=ButtonLimits(20, Limit(60)),  # of a card, which takes 30 KB in all
     preview=PreviewLimits(3.0, changes=6),  # a message can be changed 20 times, and there are three attempts
     can_thread=True,
     prompt_note=(

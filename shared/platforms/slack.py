@@ -9,6 +9,7 @@ from pydantic import SecretStr, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, ok, warn
 from shared.platforms.facts import (
+    ButtonLimits,
     Facts,
     Idempotency,
     Limit,
@@ -128,6 +129,7 @@ FACTS = Facts(
     markup=Markup.MRKDWN,
     idempotency=Idempotency.NATIVE,  # of our sender's making: it looks for a part that it tried before
     can_edit=True,
+    buttons=ButtonLimits(25, Limit(75), Limit(2800, escaped_units)),  # beside buttons, a text has 3,000 characters
     preview=PreviewLimits(1.5),  # 50 changes a minute
     can_thread=True,
     media=MediaLimits(fetched=1_000_000_000, sent=1_000_000_000),

@@ -8,12 +8,24 @@ from collections.abc import Iterator, Mapping
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from shared.finding import Finding, counted, ok
-from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, PreviewLimits, SendBudget, SendRate, utf16_units
+from shared.platforms.facts import (
+    ButtonLimits,
+    Facts,
+    Limit,
+    Markup,
+    MediaLimits,
+    PreviewLimits,
+    SendBudget,
+    SendRate,
+    utf16_units,
+)
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY, Secrets
 
 NAME = "telegram"
-UPDATE_KINDS = ("message", "channel_post")  # edits, reactions and the rest would only be ignored
+SPOKEN_KINDS = ("message", "channel_post")  # edits, reactions and the rest would only be ignored
+PRESSED_KIND = "callback_query"  # a button below a message of ours
+UPDATE_KINDS = (*SPOKEN_KINDS, PRESSED_KIND)
 FILE_SCHEME = "tg-file:"  # before a file id: the address of a file that Telegram keeps
 DIRECT_TOPIC = "direct:"  # before a topic id: a topic of a channel's direct messages, which is no forum topic
 TOKEN_FORM = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,200}")
@@ -126,6 +138,7 @@ FACTS = Facts(
     markup=Markup.HTML,
     typing_seconds=4.0,  # it shows for five
     can_edit=True,
+    buttons=ButtonLimits(24, Limit(60, utf16_units)),  # it takes 100; phones show some 30 units of a row
     preview=PreviewLimits(3.0),  # a group takes 20 messages a minute
     can_thread=True,
     media=MediaLimits(fetched=20_000_000, sent=50_000_000),

@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_va
 
 from shared.finding import Finding, counted, ok, warn
 from shared.messages import Part, key_digest
-from shared.platforms.facts import Facts, Limit, Markup, MediaLimits, SendBudget, SendRate, utf16_units
+from shared.platforms.facts import ButtonLimits, Facts, Limit, Markup, MediaLimits, SendBudget, SendRate, utf16_units
 from shared.platforms.settings import ChatSettings
 from shared.setting_values import EVERYBODY, Names, Secrets
 
@@ -121,6 +121,7 @@ FACTS = Facts(
     redelivers=True,
     text_limit=Limit(4096, utf16_units),  # WhatsApp does not say what it counts: no other unit gives more
     markup=Markup.MARKS,
+    buttons=ButtonLimits(3, Limit(20, utf16_units), Limit(1024, utf16_units)),
     typing_seconds=20.0,  # it shows for 25
     hides_ids=True,
     chat_type_of=lambda chat: "group" if chat.startswith(GROUP) else "dm",

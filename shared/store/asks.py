@@ -14,9 +14,9 @@ import orjson
 
 from shared.agent.events import Ask
 from shared.agent.turn import Said
+from shared.choices import ask_id
 from shared.codec import decode_source, encode_text, from_fields
 from shared.errors import Malformed
-from shared.ids import fresh_id
 from shared.messages import Source
 from shared.store.change import Also
 from shared.store.commit_rows import json_objects
@@ -48,6 +48,7 @@ class AsksSql(Protocol):
     def commit_answer(self, *, ask: str, answer: str, session_id: str, turn_id: str, now: int) -> Step: ...
     def open_asks(self, *, session_key: str) -> Step: ...
     def answers_of_run(self, *, run: str) -> Step: ...
+    def find_ask(self, *, ask: str) -> Step: ...
     def last_ended_ask(self, *, session_key: str) -> Step: ...
     def asks_overdue(self, *, now: int, after_at: int, after_id: str, limit: int) -> Step: ...
     def expire_ask(self, *, ask: str, now: int) -> Step: ...
@@ -75,6 +76,15 @@ class OpenAsk:
     def number(self) -> int:
         """The number that the chat was shown it with, among the questions of its turn. It stays when others are answered."""
         return int(self.id.rpartition("_")[2]) + 1
+
+
+@value
+class FoundAsk:
+    """A question by its id, open or not."""
+
+    state: str
+    session_key: str  # of the conversation that asked
+    source: Source  # who was asked, and where
 
 
 @value
@@ -109,6 +119,11 @@ class AskStore:
         [rows] = await self._database.read(sql.answers_of_run(run=run))
         return {row["name"]: from_fields(Said, orjson.loads(row["answer"])) for row in rows}
 
+    async def find(self, ask: str) -> FoundAsk | None:
+        """The question with this id; None: there is none, or it ended long ago."""
+        [rows] = await self._database.read(sql.find_ask(ask=ask))
+        return FoundAsk(rows[0]["state"], rows[0]["session_key"], _source(rows[0]["source"])) if rows else None
+
     async def last_ended(self, session_key: str) -> str | None:
         """How the last question of a conversation ended that is still known; None: there was none."""
         [rows] = await self._database.read(sql.last_ended_ask(session_key=session_key))
@@ -133,11 +148,10 @@ def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask], counted
     """Statements of a commit: the run waits for the answers to these questions. The commit counts what its steps have cost, up to
     the one with the number `counted`."""
 
-    def added(now: int) -> str:
-        first = fresh_id()
+    def added(turn_id: str, now: int) -> str:
         rows = [
             {
-                "id": f"ask_{first}_{n:03}",  # open questions are numbered for people in this order
+                "id": ask_id(turn_id, n),  # open questions are numbered for people in this order
                 "name": ask.id,
                 "text": ask.text,
                 "choices": encode_text(ask.choices),
@@ -161,7 +175,7 @@ def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask], counted
         ),
         lambda stamp: sql.commit_asks(
             run=run,
-            asks=added(stamp.now),
+            asks=added(stamp.turn_id, stamp.now),
             session_id=stamp.session_id,
             session_key=stamp.session_key,
             turn_id=stamp.turn_id,

@@ -233,4 +233,5 @@ def _part(row: Row) -> Part:
         shown=record.shown,
         closed=row.get("closed"),
         trace=record.trace,
+        choices=record.choices,
     )

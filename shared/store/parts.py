@@ -62,6 +62,7 @@ def parts_of(
             reply.draft,
             len(reply.shown) if reply.text.startswith(reply.shown) else 0,
             trace,
+            reply.choices,
         )
         rows.append(
             {

@@ -74,6 +74,11 @@ class Incoming(ABC):
     def said_by_stranger(self, text: str, *, id: int) -> Any | NotHere:
         """The same from somebody who is on no list."""
 
+    def pressed(self, data: str, *, id: int, by_stranger: bool = False) -> Any | NotHere:
+        """Somebody who may talk presses a button with this data, below a message of the bot's in their direct chat. The same id
+        is the same press brought again. NotHere: there are no buttons, and `Facts.buttons` says so."""
+        return NotHere("there are no buttons")
+
 
 class Webhook(Incoming):
     """The platform posts to us. `secrets` are two that verify its requests, such as before and after a rotation."""
@@ -140,6 +145,7 @@ class Shown:
     thread: str | None = None
     answers: str | None = None  # the message that it points at
     media: str | None = None  # the address or id of its file
+    buttons: Sequence[tuple[str, str]] = ()  # the words on each, and its data
 
 
 class Outgoing(ABC):
@@ -153,6 +159,7 @@ class Outgoing(ABC):
     threaded: Source | NotHere  # the same in a thread; NotHere: there are none, and `Facts.can_thread` says so
     pointing: tuple[Source, str] | NotHere  # a group, and a message id in it that an answer points at
     media: Media | NotHere  # a file that can be sent by reference, without reading it
+    gains_buttons: NotHere | None = None  # None: a message without buttons can be changed to one with them
     receipts: NotHere | None = None  # None: the platform says which message a send became
     refused: Answer  # for good, whatever is sent to this chat
     denied: Answer | NotHere  # the credentials are no good

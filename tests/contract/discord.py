@@ -103,6 +103,9 @@ class Interactions(Webhook):
     def said_by_stranger(self, text: str, *, id: int) -> Any:
         return interaction(id, person("666"), data=asking(text))
 
+    def pressed(self, data: str, *, id: int, by_stranger: bool = False) -> Any:
+        return press(id, person("666" if by_stranger else ANN), data)
+
 
 def dispatch(id: int, user: dict[str, Any], text: Any = "hello", **changes: Any) -> dict[str, Any]:
     message = a_message(str(id), f"15{user['id']}", text, user, channel_type=1)
@@ -155,6 +158,9 @@ class GatewayMessages(Held):
     def said_by_stranger(self, text: str, *, id: int) -> Any:
         return dispatch(id, person("666"), text)
 
+    def pressed(self, data: str, *, id: int, by_stranger: bool = False) -> Any:
+        return {"t": "INTERACTION_CREATE", "d": press(id, person("666" if by_stranger else ANN), data)}
+
 
 class DiscordApiCase(Outgoing):
     platform = NAME
@@ -204,7 +210,21 @@ def _shown(message: dict[str, Any]) -> Shown:
         THREAD if message["channel_id"] == THREAD else None,
         message.get("message_reference", {}).get("message_id"),
         message["content"] if is_file else None,
+        buttons_of(message),
     )
+
+
+def buttons_of(message: dict[str, Any]) -> list[tuple[str, str]]:
+    """The words on the buttons of a message, and the data of each."""
+    buttons = [button for row in message["components"] for button in row["components"]]
+    return [(button["label"], button["custom_id"]) for button in buttons]
+
+
+def press(id: int, user: dict[str, Any], data: str, **changes: Any) -> dict[str, Any]:
+    """Somebody presses a button below a message of the bot's, in the chat that is theirs alone."""
+    below = a_message("1399", f"15{user['id']}", "Well?", ME)
+    pressed = {"type": 3, "data": {"custom_id": data, "component_type": 2}, "message": below}
+    return interaction(id, user, **{**pressed, **changes})
 
 
 def _answer(status: int, code: int, text: str, **more: Any) -> Answer:

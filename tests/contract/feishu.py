@@ -56,6 +56,19 @@ def event(id: int, kind: str = "im.message.receive_v1", sender: str = "user", **
     return {"schema": "2.0", "header": header, "event": {"sender": about, "message": said}}
 
 
+def press(id: int, person: str, chat: str, value: Any) -> dict[str, Any]:
+    """Somebody presses a button of a card of the bot's."""
+    header = {**event(id)["header"], "event_type": "card.action.trigger"}
+    pressed = {
+        "operator": {"open_id": person, "union_id": "on_1", "user_id": "u1", "tenant_key": "tk1"},
+        "token": "c-canary7f3a9c",
+        "action": {"value": value, "tag": "button"},
+        "host": "im_message",
+        "context": {"open_message_id": "om_sent1", "open_chat_id": chat},
+    }
+    return {"schema": "2.0", "header": header, "event": pressed}
+
+
 class Told(Incoming):
     """What Feishu tells, however it comes."""
 
@@ -85,6 +98,10 @@ class Told(Incoming):
 
     def said_by_stranger(self, text: str, *, id: int) -> Any:
         return event(id, content=orjson.dumps({"text": text}).decode(), person="ou_spy")
+
+    def pressed(self, data: str, *, id: int, by_stranger: bool = False) -> Any:
+        value = {"command": data, "chat": CHATS[0], "chat_type": "dm"}
+        return press(id, "ou_spy" if by_stranger else PEOPLE[0], CHATS[0], value)
 
 
 class FeishuWebhook(Told, Webhook):
@@ -144,6 +161,7 @@ class OpenApiCase(Outgoing):
     threaded = Source(NAME, "oc_group", "group", user=PEOPLE[0], scope="tk1", thread="omt_1")
     pointing = (Source(NAME, "oc_group", "group", user=PEOPLE[0], scope="tk1"), "om_asked")
     media = Media("https://files.example/a.png", "image/png", "a.png")
+    gains_buttons = NotHere("a message of rich text cannot become a card")
 
     def __init__(self, fake: FakeFeishu) -> None:
         fake.messages |= {
@@ -166,7 +184,7 @@ class OpenApiCase(Outgoing):
         return block(self.fake, api_url=api_url, send_timeout_seconds=seconds)
 
     def is_send(self, method: str, path: str) -> bool:
-        return method in ("POST", "PUT") and path.startswith("/open-apis/im/v1/messages")
+        return method in ("POST", "PUT", "PATCH") and path.startswith("/open-apis/im/v1/messages")
 
     def busy(self, seconds: int) -> Answer:
         return _refusal(99991400, 429, ("x-ogw-ratelimit-reset", str(seconds)))
@@ -179,6 +197,7 @@ class OpenApiCase(Outgoing):
                 message["thread"],
                 message["answers"] if message["thread"] is None else None,
                 message["href"],
+                [(label, value["command"]) for label, value in message.get("buttons", ())],
             )
             for message in self.fake.shown
         ]

@@ -76,6 +76,10 @@ class Events(Incoming):
     def said_by_stranger(self, text: str, *, id: int) -> Any:
         return callback(id, text=text, user="U66SPY")
 
+    def pressed(self, data: str, *, id: int, by_stranger: bool = False) -> Any:
+        channel = {"id": DIRECT[0], "name": "directmessage"}
+        return press(id, data, "U66SPY" if by_stranger else PEOPLE[0], channel)
+
 
 class SlackWebhook(Events, Webhook):
     secrets = SECRETS
@@ -155,11 +159,12 @@ class WebApiCase(Outgoing):
         sent = [(channel, message) for channel, messages in self.fake.shown.items() for message in messages]
         return [
             Shown(
-                "" if message["blocks"] else unescaped(message["text"]),
+                "" if _picture(message) else unescaped(message["text"]),
                 f"{channel}:{message['ts']}",
                 message.get("thread_ts"),
                 None,
-                message["blocks"][0]["image_url"] if message["blocks"] else None,
+                _picture(message),
+                buttons_of(message),
             )
             for channel, message in sorted(sent, key=lambda one: str(one[1]["ts"]))
         ]
@@ -167,6 +172,33 @@ class WebApiCase(Outgoing):
     def vanish(self, shown: Shown) -> None:
         for channel, messages in self.fake.shown.items():
             messages[:] = [message for message in messages if f"{channel}:{message['ts']}" != shown.id]
+
+
+def _picture(message: dict[str, Any]) -> str | None:
+    found: str | None = message["blocks"][0].get("image_url") if message["blocks"] else None
+    return found
+
+
+def buttons_of(message: dict[str, Any]) -> list[tuple[str, str]]:
+    """The words on the buttons of a message, and what each says."""
+    elements = [element for block in message["blocks"] for element in block.get("elements", ())]
+    return [(element["text"]["text"], element["value"]) for element in elements]
+
+
+def press(id: int, data: str, user: str, channel: dict[str, Any], **message: Any) -> dict[str, Any]:
+    """Somebody presses a button below a message of the bot's."""
+    below = {"user": BOT, "bot_id": BOT_ID, "type": "message", "ts": "1767225599.000100", "text": "Well?", **message}
+    action = {"type": "button", "action_id": "choice_0", "block_id": "b1", "value": data}
+    return {
+        "type": "block_actions",
+        "user": {"id": user, "username": "someone", "name": "someone", "team_id": TEAM},
+        "container": {"type": "message", "message_ts": below["ts"], "channel_id": channel["id"]},
+        "trigger_id": f"1.2.press{id}",
+        "team": {"id": TEAM, "domain": "team"},
+        "channel": channel,
+        "message": below,
+        "actions": [{**action, "action_ts": f"1767225700.{id:06}"}],
+    }
 
 
 def _refusal(error: str, status: int = 200, *headers: tuple[str, str]) -> Answer:

@@ -65,6 +65,11 @@ class Updates(Incoming):
     def said_by_stranger(self, text: str, *, id: int) -> Any:
         return update(id, 666, text=text)
 
+    def pressed(self, data: str, *, id: int, by_stranger: bool = False) -> Any:
+        below = update(id, 666 if by_stranger else ANN, text="Well?")["message"]
+        query = {"id": f"43{id}", "from": below["from"], "chat_instance": "-1", "data": data}
+        return {"update_id": 800_100_000 + id, "callback_query": {**query, "message": {**below, "from": BOT}}}
+
 
 class TelegramWebhook(Updates, Webhook):
     secrets = SECRETS
@@ -165,6 +170,11 @@ class BotApiCase(Outgoing):
                 str(message["message_thread_id"]) if "message_thread_id" in message else None,
                 str(pointed[id]) if pointed[id] is not None else None,
                 message["photo"][0]["file_id"] if "photo" in message else None,
+                [
+                    (button["text"], button["callback_data"])
+                    for row in message.get("reply_markup", {}).get("inline_keyboard", ())
+                    for button in row
+                ],
             )
             for id, message in sorted(sent.items())
         ]

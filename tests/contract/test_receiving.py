@@ -30,10 +30,22 @@ from tests.contract.inlet import (
     open_inlet,
     open_webhook,
 )
+from tests.store.books import ask
 from tests.support.door import open_door
 
 WEBHOOKS = [way for way in WAYS_IN if issubclass(way, Webhook)]
 CONNECTIONS = [way for way in WAYS_IN if issubclass(way, Held)]
+QUESTION = f"ask_{'0123456789abcdef' * 2}_000"
+PRESSED, CHOSEN = f"/approve {QUESTION}", f"/answer {QUESTION} 2"
+FORGED = (
+    "/new",
+    "/approve",
+    "/approve 1",
+    f"/stop {QUESTION}",
+    f"/answer {QUESTION} yes",
+    f"{PRESSED}\n/new",
+    "/" * 500,
+)
 WRONG_VALUES: tuple[Any, ...] = (None, True, -1, 1.5, 2**62, "x", "a\0b", [], [{}], {})
 
 
@@ -123,6 +135,53 @@ async def test_a_stranger_is_not_let_in(case: Incoming, inlet: Inlet) -> None:
     await inlet.bring(payload)
     assert await inlet.kept() == [] and await inlet.recorded() == []
     assert [line["event"] for line in inlet.lines if line["log_level"] == "warning"] == ["stranger turned away"]
+
+
+# What a pressed button says.
+
+
+async def test_a_pressed_button_gives_its_command_once_however_often_it_comes(case: Incoming, inlet: Inlet) -> None:
+    if isinstance(case.pressed(PRESSED, id=1), NotHere):
+        assert PLATFORMS[case.platform].buttons is None
+        return
+    assert PLATFORMS[case.platform].buttons is not None
+    for _ in range(2):
+        await inlet.bring(case.pressed(PRESSED, id=1))
+    await inlet.bring(case.pressed(CHOSEN, id=2))
+    assert await inlet.kept() == [PRESSED, CHOSEN]
+    assert await inlet.recorded() == []
+
+
+async def test_a_pressed_button_is_said_in_the_conversation_that_its_message_is_in(
+    case: Incoming, inlet: Inlet
+) -> None:
+    if isinstance(case.pressed(PRESSED, id=1), NotHere):
+        return
+    await inlet.bring(case.said("hello", id=1))
+    await inlet.bring(case.pressed(PRESSED, id=2))
+    assert await inlet.kept() == ["hello", PRESSED]
+    said, pressed = [
+        orjson.loads(row["payload"])["inbound"]["source"]
+        for row in await ask(inlet.pipe.store, "SELECT payload FROM inbox ORDER BY seq LIMIT 2")
+    ]
+    ids = ("platform", "account", "chat", "chat_type", "thread", "scope", "user", "user_alt")
+    assert {id: said.get(id) for id in ids} == {id: pressed.get(id) for id in ids}
+
+
+@pytest.mark.parametrize("data", FORGED)
+async def test_forged_data_of_a_button_commands_nothing(case: Incoming, inlet: Inlet, data: str) -> None:
+    if isinstance(payload := case.pressed(data, id=1), NotHere):
+        return
+    await inlet.bring(payload)
+    assert [text for text in await inlet.kept() if text.startswith("/")] == []
+    inlet.nothing_unforeseen()
+
+
+async def test_a_stranger_who_presses_a_button_is_not_let_in(case: Incoming, inlet: Inlet) -> None:
+    if isinstance(payload := case.pressed(PRESSED, id=1, by_stranger=True), NotHere):
+        return
+    await inlet.bring(payload)
+    assert await inlet.kept() == [] and await inlet.recorded() == []
 
 
 # What cannot be understood.

@@ -9,12 +9,14 @@ import asyncio
 import html
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from shared.agent.events import Call
+from shared.agent.events import Ask, Call
 from shared.agent.turn import Turn
+from shared.choices import ask_id
 from shared.embedded import child
 from shared.errors import Ambiguous, PipelineError, Transient, Undeliverable
 from shared.messages import Part, Reply
@@ -28,14 +30,18 @@ from tests.contract.gate import Taken, Trouble
 from tests.contract.hostile import HOSTILE, UNPAIRED
 from tests.contract.inlet import PATIENCE_SECONDS, MakeSettings
 from tests.contract.outlet import Outlet, open_outlet
+from tests.store.books import ask
 from workers.agents.tools.approval import Approval
 from workers.delivery import open_senders
+from workers.delivery.button_removal import ButtonRemoval
 from workers.delivery.followed import FollowedSender
 from workers.delivery.sender import Edits, MarksRead, Rewrites, ShowsTyping
-from workers.turn.question import question_text
+from workers.turn.question import question_reply, question_text
 
 SENDING = [way for way in WAYS_OUT.values() if not isinstance(way, NotHere)]
 READ = [platform for platform, way in WAYS_OUT.items() if isinstance(way, NotHere)]
+TURN = f"turn_{'0' * 32}"
+BUTTONS = [("Approve", f"/approve {ask_id(TURN, 0)}"), ("Deny", f"/deny {ask_id(TURN, 0)}")]
 PAGE = Answer(502, b"<html><h1>Bad Gateway</h1></html>", (("content-type", "text/html"),))
 
 
@@ -110,6 +116,52 @@ def escaped(markup: Markup, text: str) -> str:
     if markup is Markup.HTML:
         return html.escape(text)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def a_question() -> Reply:
+    """Whether a tool may run, as a turn asks it."""
+    return question_reply([Ask("q1", "May I?", ("yes", "no"), call=Call("c1", "shell", "{}"))], TURN)
+
+
+async def test_a_question_has_buttons_where_the_platform_has_them_and_says_everywhere_how_to_answer(
+    case: Outgoing, outlet: Outlet
+) -> None:
+    await outlet.say(a_question())
+    [shown] = case.shown()
+    assert "/approve or /deny" in shown.text
+    assert list(shown.buttons) == (BUTTONS if PLATFORMS[case.platform].buttons is not None else [])
+
+
+async def test_a_question_takes_its_buttons_along_when_it_takes_the_place_of_a_message(
+    case: Outgoing, outlet: Outlet
+) -> None:
+    facts = PLATFORMS[case.platform]
+    if facts.buttons is None or not facts.can_edit:
+        return
+    await outlet.say(Reply("one"))
+    await outlet.say(replace(a_question(), edits=(await outlet.row())["receipt"]))
+    [shown] = case.shown()
+    assert "/approve or /deny" in shown.text
+    assert list(shown.buttons) == (BUTTONS if case.gains_buttons is None else [])
+
+
+async def test_the_buttons_of_an_answered_question_go_where_its_message_can_be_changed_and_its_text_stays(
+    case: Outgoing, outlet: Outlet
+) -> None:
+    facts = PLATFORMS[case.platform]
+    if facts.buttons is None or not facts.can_edit:
+        return
+    await outlet.say(a_question())
+    [before] = case.shown()
+    [row] = await ask(outlet.pipe.store, "SELECT turn_id FROM outbox")
+    removal = ButtonRemoval(outlet.unlimited, {case.platform: outlet.sender})
+    removal.begin(ask_id(row["turn_id"], 0))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while case.shown()[0].buttons:
+            await asyncio.sleep(0.01)
+    [after] = case.shown()
+    assert (after.text, after.id) == (before.text, before.id)
+    await removal.close()
 
 
 async def test_a_reply_is_shown_and_its_receipt_is_kept(case: Outgoing, outlet: Outlet) -> None:

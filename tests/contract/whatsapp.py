@@ -98,6 +98,11 @@ class WhatsAppWebhook(Webhook):
     def said_by_stranger(self, text: str, *, id: int) -> Any:
         return notification(a_message(text, "15556667777", id=f"M{id}"))
 
+    def pressed(self, data: str, *, id: int, by_stranger: bool = False) -> Any:
+        reply = {"type": "button_reply", "button_reply": {"id": data, "title": "Approve"}}
+        person, more = "15556667777" if by_stranger else ANN, {"type": "interactive", "interactive": reply}
+        return notification(a_message("", person, id=f"M{id}", **more))
+
     def post(self, body: bytes, secret: str, *, ahead: int = 0) -> Post:
         return Post(PATH, body, ((HEADER, signature(body, secret)),))
 
@@ -136,13 +141,19 @@ class CloudApiCase(Outgoing):
         sent = sorted((one for found in self.fake.shown.values() for one in found), key=_order)
         return [
             Shown(
-                one["text"]["body"] if "text" in one else "",
+                one["text"]["body"] if "text" in one else one.get("interactive", {}).get("body", {}).get("text", ""),
                 one["id"],
                 answers=one.get("context", {}).get("message_id"),
                 media=one["image"]["link"] if "image" in one else None,
+                buttons=_buttons(one),
             )
             for one in sent
         ]
+
+
+def _buttons(message: dict[str, Any]) -> list[tuple[str, str]]:
+    found = message.get("interactive", {}).get("action", {}).get("buttons", ())
+    return [(button["reply"]["title"], button["reply"]["id"]) for button in found]
 
 
 def _order(message: dict[str, Any]) -> int:

@@ -137,6 +137,7 @@ async def test_status_title_help_and_whoami_answer_without_the_model(rig: Rig, a
 async def test_help_shows_every_command_with_what_it_takes(rig: Rig) -> None:
     takes = {
         "branch": "[title, or how many messages to keep]",
+        "answer": "[number] ANSWER",
         "approve": "[number]",
         "background": "<text>",
         "btw": "<text>",

@@ -263,7 +263,8 @@ class FakeDiscord:
         return message
 
     def _show(self, channel: str, fields: dict[str, Any]) -> dict[str, Any]:
-        message = a_message(self._fresh_id(), channel, _checked(fields), ME, flags=fields.get("flags", 0))
+        beside = {"flags": fields.get("flags", 0), "components": _components(fields)}
+        message = a_message(self._fresh_id(), channel, _checked(fields), ME, **beside)
         if "message_reference" in fields:
             message |= {"type": 19, "message_reference": {**fields["message_reference"], "channel_id": channel}}
         self.shown.setdefault(channel, []).append(message)
@@ -273,6 +274,8 @@ class FakeDiscord:
         for message in self.shown.get(channel, ()):
             if message["id"] == id:
                 message |= {"content": _checked(fields), "edited_timestamp": "2026-01-01T00:01:00.000000+00:00"}
+                if "components" in fields:  # what is not named stays
+                    message["components"] = _components(fields)
                 return message
         raise Refused(404, 10008, "Unknown Message")
 
@@ -371,6 +374,18 @@ def a_message(id: str, channel: str, content: str, author: dict[str, Any], **bes
         "components": [],
         **beside,
     }
+
+
+def _components(fields: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of buttons, as strictly as Discord takes them."""
+    rows: list[dict[str, Any]] = fields.get("components", [])
+    buttons = [button for row in rows for button in row["components"]]
+    fits = all(0 < len(button["label"]) <= 80 and 0 < len(button["custom_id"]) <= 100 for button in buttons)
+    if not fits or len(rows) > 5 or any(not 0 < len(row["components"]) <= 5 for row in rows):
+        raise Refused(400, 50035, "Invalid Form Body")
+    if len({button["custom_id"] for button in buttons}) < len(buttons):
+        raise Refused(400, 50035, "Invalid Form Body")
+    return rows
 
 
 def _checked(fields: dict[str, Any]) -> str:

@@ -248,10 +248,14 @@ class FakeFeishu:
         return [{"message_id": id} for id in inside[: int(query["page_size"])]]
 
     def _taken(self, call: Call, id: str | None, size: int) -> dict[str, Any]:
+        if call.method == "PATCH":  # of cards alone
+            call.fields["msg_type"] = "interactive"
         content = _content(call.fields, size)
-        if call.method == "PUT":
+        if call.method in ("PUT", "PATCH"):
             for message in self.shown:
                 if message["id"] == id:
+                    if (message["kind"] == "interactive") != (call.method == "PATCH"):
+                        raise Refused(230001)
                     message.update(content)
                     return message
             raise Refused(230001)
@@ -281,7 +285,11 @@ def _content(fields: dict[str, Any], size: int) -> dict[str, Any]:
     content = orjson.loads(fields["content"])
     if fields["msg_type"] in ("image", "file"):
         return {"text": "", "href": content[f"{fields['msg_type']}_key"], "kind": fields["msg_type"]}
-    if fields["msg_type"] == "text":
+    if fields["msg_type"] == "interactive":
+        text, *more = content["elements"]
+        buttons = [(one["text"]["content"], one["value"]) for element in more for one in element["actions"]]
+        shown: dict[str, Any] = {"text": text["content"], "href": None, "buttons": buttons}
+    elif fields["msg_type"] == "text":
         shown = {"text": content["text"], "href": None}
     else:
         [[element]] = content["zh_cn"]["content"]
@@ -335,6 +343,7 @@ async def open_feishu(port: int = 0) -> AsyncIterator[FakeFeishu]:
             web.post(messages, fake.answer),
             web.post(messages + "/{id}/reply", fake.answer),
             web.put(messages + "/{id}", fake.answer),
+            web.patch(messages + "/{id}", fake.answer),
             web.get(messages + "/{id}/resources/{key}", fake.resource),
             web.post("/open-apis/im/v1/images", fake.upload),
             web.post("/open-apis/im/v1/files", fake.upload),

@@ -65,6 +65,7 @@ class FakeTelegram:
     moved: dict[int, int] = field(default_factory=dict)
     topics: set[tuple[int, int]] = field(default_factory=set)
     trouble: deque[Refused | Trouble | None] = field(default_factory=deque)  # for the sends to come, one each
+    refused_edits: deque[Refused] = field(default_factory=deque)  # for the changes to come, one each
     polls: deque[Refused] = field(default_factory=deque)  # the same for getUpdates
     spoiled: dict[bytes, bytes] = field(default_factory=dict)  # what getUpdates says instead of something
     files: FilesSent = field(default_factory=FilesSent)  # by file id
@@ -150,6 +151,8 @@ class FakeTelegram:
             return JSONResponse({"ok": True, "result": {**BOT, "id": int(self.token.partition(":")[0]), **joins}})
         if call.method in ("getWebhookInfo", "setWebhook", "deleteWebhook"):
             return JSONResponse({"ok": True, "result": self._webhook(call)})
+        if call.method == "answerCallbackQuery":
+            return JSONResponse({"ok": True, "result": True})
         if call.method == "getFile":
             return self._get_file(call.fields["file_id"])
         sends = ("sendMessage", "editMessageText", "sendPhoto", "sendDocument")
@@ -247,6 +250,8 @@ class FakeTelegram:
         return message
 
     def _edit(self, chat: int, call: Call) -> Any:
+        if self.refused_edits:
+            raise self.refused_edits.popleft()
         for message in self.shown.get(chat, ()):
             if message["message_id"] == int(call.fields["message_id"]):
                 if not _changed(message, call):
@@ -258,7 +263,8 @@ class FakeTelegram:
 
 
 def _changed(shown: dict[str, Any], call: Call) -> bool:
-    after = {**{name: value for name, value in shown.items() if name != "entities"}, **_shown(call)}
+    gone = ("entities", "reply_markup")  # unless the change brings them again
+    after = {**{name: value for name, value in shown.items() if name not in gone}, **_shown(call)}
     changed = after != shown
     shown.clear()
     shown.update(after)
@@ -287,7 +293,17 @@ def _shown(call: Call) -> dict[str, Any]:
         raise Refused(400, "Bad Request: message text is empty")
     if units(text) > TEXT_LIMIT:
         raise Refused(400, "Bad Request: message is too long")
-    return {"text": text} | ({"entities": entities[:100]} if entities else {})
+    return {"text": text} | ({"entities": entities[:100]} if entities else {}) | _keyboard(call)
+
+
+def _keyboard(call: Call) -> dict[str, Any]:
+    """The buttons of a message, as strictly as Telegram takes them."""
+    if "reply_markup" not in call.fields:
+        return {}
+    buttons = [button for row in call.fields["reply_markup"]["inline_keyboard"] for button in row]
+    if not all(button["text"] and 1 <= len(button["callback_data"].encode()) <= 64 for button in buttons):
+        raise Refused(400, "Bad Request: BUTTON_DATA_INVALID")
+    return {"reply_markup": call.fields["reply_markup"]} if buttons else {}
 
 
 def _chat(id: int) -> dict[str, Any]:

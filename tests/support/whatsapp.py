@@ -170,6 +170,14 @@ def _check(fields: dict[str, Any]) -> None:
     if fields["type"] == "text":
         if not content["body"].strip() or units(content["body"]) > TEXT_LIMIT:
             raise Refused(400, 100)
+    elif fields["type"] == "interactive":
+        buttons = [button["reply"] for button in content["action"]["buttons"]]
+        titles, ids = ({button[name] for button in buttons} for name in ("title", "id"))
+        fits = all(0 < units(title) <= 20 for title in titles) and all(0 < len(id) <= 256 for id in ids)
+        if not 0 < len(buttons) <= 3 or len(titles) < len(buttons) or len(ids) < len(buttons) or not fits:
+            raise Refused(400, 131009)
+        if fields["recipient_type"] == "group" or not 0 < units(content["body"]["text"]) <= 1024:
+            raise Refused(400, 131009)
     elif ("id" in content) == ("link" in content) or not content.get("link", "https://").startswith("http"):
         raise Refused(400, 131009)
     if "context" in fields and not fields["context"]["message_id"].startswith("wamid."):

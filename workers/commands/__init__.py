@@ -66,8 +66,9 @@ class Again:
 class GivenAnswer:
     """What somebody says to an open question: workers/turn/asking.py finds it and takes its run up."""
 
-    is_yes: bool
-    which: str  # its number among the open ones; empty: the only one
+    which: str  # its number among the open ones, or its id; empty: the only one
+    is_yes: bool | None = None  # None: the words say it
+    words: str = ""
 
 
 @value

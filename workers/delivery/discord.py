@@ -26,11 +26,14 @@ from workers.media.incoming import FetchLimits, IncomingFile, answered
 from workers.media.outgoing import Uploads
 
 TYPING_SECONDS = 1.5  # a hint is worth no longer wait
+IN_A_ROW = 5  # buttons
+_ROW, _BUTTON, _PLAIN_STYLE = 1, 2, 2  # types of components, and a style of buttons
 NO_LINK_PREVIEW = 4  # a message flag
 _MENTIONS_NOBODY = {"parse": [], "replied_user": False}
 _NOT_EDITABLE = 30046  # changed too often
 _ARCHIVED = 50083
-_CANNOT_POINT = (50035, 160002)  # something in the form; no permission to read what a reply points at
+_BAD_FORM = 50035
+_CANNOT_POINT = (_BAD_FORM, 160002)  # something in the form; no permission to read what a reply points at
 _NOT_THERE = (10003, 50001, 50013)  # the bot is not in the channel, or may not write there
 
 
@@ -50,7 +53,12 @@ class DiscordSender:
                     return await self._send(part, file)
                 case str():
                     part = replace(part, text=file, media=())
-        return await self._send(part, None)
+        try:
+            return await self._send(part, None)
+        except DiscordRefused as refusal:
+            if not part.choices or refusal.code != _BAD_FORM:
+                raise
+        return await self._send(replace(part, choices=()), None)  # nothing depends on buttons
 
     @asynccontextmanager
     async def file(self, media: Media, source: Source, limits: FetchLimits) -> AsyncIterator[IncomingFile]:
@@ -79,7 +87,8 @@ class DiscordSender:
         assert part.edits is not None
         route = Route("PATCH", f"/channels/{_channel(part.to)}/messages/{_id(part.edits)}")
         try:
-            return _receipt(await self._api.call(route, _content(part)))
+            fields = {**_content(part), "components": _buttons(part)}  # none: those that were there go
+            return _receipt(await self._api.call(route, fields))
         except Ambiguous as error:
             raise Transient(str(error)) from None  # repeated, it changes nothing
 
@@ -144,7 +153,17 @@ def _content(part: Part, file: Upload | None = None) -> dict[str, Any]:
         if not url.startswith(("https://", "http://")):
             raise Undeliverable("a file without a web address cannot be shown")
         return {"content": url, "allowed_mentions": _MENTIONS_NOBODY}
-    return {"content": part.text, "allowed_mentions": _MENTIONS_NOBODY, "flags": NO_LINK_PREVIEW}
+    fields = {"content": part.text, "allowed_mentions": _MENTIONS_NOBODY, "flags": NO_LINK_PREVIEW}
+    return {**fields, "components": _buttons(part)} if part.choices else fields
+
+
+def _buttons(part: Part) -> list[dict[str, Any]]:
+    """The rows of a message's buttons."""
+    buttons = [
+        {"type": _BUTTON, "style": _PLAIN_STYLE, "label": choice.label, "custom_id": choice.command}
+        for choice in part.choices
+    ]
+    return [{"type": _ROW, "components": buttons[n : n + IN_A_ROW]} for n in range(0, len(buttons), IN_A_ROW)]
 
 
 def _pointing(part: Part) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import blake2b
 from typing import Any
@@ -19,7 +20,7 @@ from shared.multipart import Upload
 from shared.pipeline import Pipeline
 from shared.platforms.feishu import FACTS, FILE_SCHEME, NAME, FeishuSettings
 from shared.platforms.feishu_api import FeishuRefused, OpenApi, open_api
-from workers.delivery.feishu_content import link, plain, rich, uploaded
+from workers.delivery.feishu_content import CARD, card, link, plain, rich, uploaded
 from workers.delivery.missing import missing
 from workers.media.incoming import CannotFetch, FetchLimits, IncomingFile, answered
 from workers.media.outgoing import Uploads
@@ -29,6 +30,7 @@ RECOGNISED_FOR = timedelta(minutes=55)  # Feishu says an hour
 THREADS_KEPT = 1000
 PICTURE_BYTES = 10_000_000
 _PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp", "image/bmp", "image/tiff")
+_CARD = "card:"  # begins the receipt of a card, which is changed in another way than other messages
 LOOKED_AT = 5  # messages of a thread: the first may be gone
 _NOT_EDITABLE = frozenset({230072, 230075})  # changed too often; too long ago
 _BAD_FORM = frozenset({230001, 230099})
@@ -81,9 +83,14 @@ class FeishuSender:
         await self._change(part)
 
     async def _change(self, part: Part) -> Receipt:
+        """A card stays one, and any other message becomes none: Feishu keeps the kind of a message."""
         assert part.edits is not None
         try:
-            await self._say("PUT", _path(part.edits), {}, await self._forms(part))
+            if part.edits.startswith(_CARD):
+                content = {"content": card(part)["content"]}
+                await self._api.call("PATCH", _path(part.edits.removeprefix(_CARD)), content)
+            else:
+                await self._say("PUT", _path(part.edits), {}, await self._forms(replace(part, choices=())))
         except Ambiguous as error:
             raise Transient(str(error)) from None  # repeated, it changes nothing
         return Receipt(part.edits)
@@ -104,7 +111,8 @@ class FeishuSender:
     async def _forms(self, part: Part) -> list[dict[str, str]]:
         """What to try, the best first."""
         if not part.media:
-            return [rich(part.text), plain(part.text)]
+            texts = [rich(part.text), plain(part.text)]
+            return [card(part), *texts] if part.choices else texts
         match file := await self._uploads.of(part.media[0]):
             case Upload():
                 return [await self._uploaded(file)]
@@ -125,7 +133,8 @@ class FeishuSender:
         *first, last = forms
         for form in first:
             try:
-                return _receipt(await self._api.call(method, path, {**place, **form}))
+                receipt = _receipt(await self._api.call(method, path, {**place, **form}))
+                return Receipt(_CARD + receipt.message_id) if form["msg_type"] == CARD else receipt
             except FeishuRefused as refusal:
                 if refusal.code not in _BAD_FORM:
                     raise

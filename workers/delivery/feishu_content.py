@@ -12,8 +12,10 @@ from typing import Any
 import orjson
 
 from shared.errors import Transient
+from shared.messages import Part
 from workers.delivery.markdown import heading_in
 
+CARD = "interactive"  # the type of a message that is a card
 _MENTION = re.compile(r'<at user_id="ou_[A-Za-z0-9_-]{1,64}">[^<>]{0,100}</at>')
 _AT = re.compile(r"<(?=[\s/]*at\b)", re.I)
 _APART = "<\u200b"  # a space of no width: nobody sees it, and the tag is none any more
@@ -24,6 +26,24 @@ _PICTURE = re.compile(r"!\[([^\[\]\n]*)\]\(")
 def rich(markdown: str) -> dict[str, str]:
     """A message of rich text. Feishu's Markdown has no headings and no pictures from elsewhere: these are bold, and links."""
     return _message("post", {"zh_cn": {"content": [[{"tag": "md", "text": _adapted(harmless(markdown))}]]}})
+
+
+def card(part: Part) -> dict[str, str]:
+    """A question with its buttons, or without those that are gone. A button carries its command and where the card is: Feishu does
+    not say that of a pressed one."""
+    place = {"chat": part.to.chat, "chat_type": part.chat_type, "thread": part.to.thread}
+    buttons = [
+        {
+            "tag": "button",
+            "type": "default",
+            "text": {"tag": "plain_text", "content": choice.label},
+            "value": {"command": choice.command, **{name: value for name, value in place.items() if value}},
+        }
+        for choice in part.choices
+    ]
+    text = {"tag": "markdown", "content": _adapted(harmless(part.text))}
+    elements = [text, {"tag": "action", "actions": buttons}] if buttons else [text]
+    return _message(CARD, {"config": {"wide_screen_mode": True, "update_multi": True}, "elements": elements})
 
 
 def plain(text: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from shared.messages import Reply
 from shared.platforms import facts_of
 from shared.platforms.facts import Facts, Limit
+from workers.delivery.buttons import buttons_of
 from workers.delivery.split import split
 from workers.media.outgoing import refusal
 
@@ -19,7 +20,8 @@ def in_parts(platform: str, replies: Sequence[Reply]) -> tuple[Reply, ...]:
     for reply in replies:
         facts = facts_of(platform if reply.to is None else reply.to.platform)
         reply, limit = _sendable(reply, facts), facts.text_limit
-        parts += _parts(reply, limit) if limit is not None else (reply,)
+        said = [*_parts(reply, limit)] if limit is not None else [reply]
+        parts += _with_buttons(said, reply, facts) if reply.choices else said
     return tuple(parts)
 
 
@@ -32,6 +34,15 @@ def _sendable(reply: Reply, facts: Facts) -> Reply:
         return reply
     text = "\n".join(filter(None, (reply.text, *refused.values())))
     return replace(reply, text=text, media=tuple(media for media in reply.media if media not in refused))
+
+
+def _with_buttons(parts: list[Reply], reply: Reply, facts: Facts) -> list[Reply]:
+    """The parts of a question, of which the last text has its buttons."""
+    last = max((n for n, part in enumerate(parts) if part.text), default=None)
+    if last is None:
+        return parts
+    asked = replace(parts[last], choices=buttons_of(reply.choices, facts.buttons, parts[last].text))
+    return [*parts[:last], asked, *parts[last + 1 :]]
 
 
 def _parts(reply: Reply, limit: Limit) -> Iterator[Reply]:

@@ -12,14 +12,14 @@ and sending a change could change a finished answer back to a part of it: nothin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 
 from shared import log
 from shared.agent.events import Delta, Event, Restarted, Row
 from shared.background import survived
-from shared.errors import BotRefused, PipelineError, RateLimited, Transient
+from shared.errors import PipelineError, RateLimited, Transient
 from shared.failpoints import reach
 from shared.lane import Lease
 from shared.lane_key import Destination
@@ -29,6 +29,7 @@ from shared.platforms import PLATFORMS
 from shared.platforms.facts import Limit, PreviewLimits
 from shared.sending.budgets import SendBudgets
 from shared.store.drafts import draft_id
+from workers.delivery.budgeted_changes import BudgetedChanges
 from workers.delivery.publish import Publisher
 from workers.delivery.sender import Rewrites, Sender, ShowsDrafts
 from workers.delivery.split import split
@@ -71,7 +72,7 @@ class OwnPreview:
     def __init__(self, sender: ShowsDrafts, mail: Mail, budgets: SendBudgets) -> None:
         self._sender = sender
         self._mail = mail
-        self._budgeted = _Budgeted(budgets, mail)
+        self._budgeted = BudgetedChanges(budgets, _place(mail))
 
     async def show(self, text: str) -> timedelta | None:
         """Show this much of the answer. A duration says: not now, and not before that."""
@@ -89,7 +90,7 @@ class DraftMessage:
         self._mail = mail
         self._key = session_key
         self._receipt = ""
-        self._budgeted = _Budgeted(pipe.budgets, mail)
+        self._budgeted = BudgetedChanges(pipe.budgets, _place(mail))
 
     async def show(self, text: str) -> timedelta | None:
         """Show this much of the answer. A duration says: not now, and not before that: the draft is on its way, or an earlier
@@ -135,27 +136,8 @@ class DraftMessage:
         )
 
 
-class _Budgeted:
-    """The budget that the changes of one answer count in."""
-
-    def __init__(self, budgets: SendBudgets, mail: Mail) -> None:
-        self._budgets = budgets
-        self._to = Destination(*mail.inbound.source.address.place)
-
-    async def change(self, make: Callable[[], Awaitable[None]]) -> timedelta | None:
-        """Make a change, if the budget has one to give; otherwise say how long to wait. Raises what the platform answers; if
-        that asks us to wait, or refuses the bot, all workers wait."""
-        if wait := await self._budgets.take_edit(self._to):
-            return wait
-        try:
-            await make()
-        except RateLimited as error:
-            await self._budgets.hold(self._to, error.retry_after, whole_bot=error.whole_bot)
-            raise
-        except BotRefused:
-            await self._budgets.refuse(self._to)
-            raise
-        return None
+def _place(mail: Mail) -> Destination:
+    return Destination(*mail.inbound.source.address.place)
 
 
 class PreviewEnded(Exception):

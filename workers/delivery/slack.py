@@ -54,7 +54,7 @@ class SlackSender:
                 case line:
                     text = line
         quiet = {"unfurl_links": False, "unfurl_media": False}
-        return await self._text("chat.postMessage", {**place, **quiet, **mark}, text)
+        return await self._text("chat.postMessage", {**place, **quiet, **mark, **_blocks(part)}, text)
 
     @asynccontextmanager
     async def file(self, media: Media, source: Source, limits: FetchLimits) -> AsyncIterator[IncomingFile]:
@@ -92,7 +92,8 @@ class SlackSender:
         channel, _, sent_as = part.edits.rpartition(":")
         message = {"channel": channel or part.to.chat, "ts": sent_as}
         try:
-            return await self._text("chat.update", message, part.text)
+            blocks = _blocks(part) or {"blocks": []}  # buttons that were there go
+            return await self._text("chat.update", {**message, **blocks}, part.text)
         except Ambiguous as error:
             raise Transient(str(error)) from None  # repeated, it changes nothing
 
@@ -103,6 +104,7 @@ class SlackSender:
         except SlackRefused as refusal:
             if refusal.error not in _BAD_FORM:
                 raise
+        place = {name: field for name, field in place.items() if name != "blocks"}  # nothing depends on buttons
         return _receipt(await self._api.call(method, {**place, "text": escape(text), "mrkdwn": False}))
 
     async def _send_file(self, media: Media, place: dict[str, Any]) -> Receipt:
@@ -168,6 +170,23 @@ async def open_sender(pipe: Pipeline) -> AsyncIterator[SlackSender | None]:
         return
     async with open_web_api(settings, pipe.settings.delivery_concurrency) as api:
         yield SlackSender(api, Uploads(pipe.blobs, FACTS), resend_unseen=pipe.settings.resend_ambiguous)
+
+
+def _blocks(part: Part) -> dict[str, Any]:
+    """A question with its buttons. Without any a text needs no blocks."""
+    if not part.choices:
+        return {}
+    said = {"type": "section", "text": {"type": "mrkdwn", "text": render(part.text), "verbatim": True}}
+    buttons = [
+        {
+            "type": "button",
+            "action_id": f"choice_{n}",
+            "text": {"type": "plain_text", "text": choice.label, "emoji": False},
+            "value": choice.command,
+        }
+        for n, choice in enumerate(part.choices)
+    ]
+    return {"blocks": [said, {"type": "actions", "elements": buttons}]}
 
 
 def _receipt(result: dict[str, Any]) -> Receipt:

@@ -37,6 +37,7 @@ _UPLOADS = {
     "audio/mpeg": "Audio",
     "audio/mp4": "Audio",
 }  # what Telegram plays or shows; others go as documents
+_BUTTONS = "reply_markup"
 PHOTO_BYTES = 10_000_000
 
 
@@ -85,7 +86,7 @@ class TelegramSender:
         assert part.edits is not None
         message = {"chat_id": _number(part.to.chat), "message_id": _number(part.edits)}
         try:
-            return await self._text("editMessageText", message, part.text)
+            return await self._text("editMessageText", {**message, **_buttons(part)}, part.text)
         except Ambiguous as error:
             raise Transient(str(error)) from None  # repeated, it changes nothing
         except BadRequest as refusal:
@@ -114,7 +115,7 @@ class TelegramSender:
     async def _send(self, part: Part) -> Receipt:
         place = {**self._place(part.to), **self._answered(part)}
         if not part.media:
-            return await self._text("sendMessage", place, part.text)
+            return await self._text("sendMessage", {**place, **_buttons(part)}, part.text)
         match file := await self._uploads.of(part.media[0]):
             case Upload():
                 return await self._upload(file, place)
@@ -143,6 +144,7 @@ class TelegramSender:
             if refusal.moved_to is not None or _NOT_MODIFIED in refusal.description:
                 raise
             # Most likely the markup; the text of the refusal is not for deciding on. As it is, it goes or never will.
+            fields.pop(_BUTTONS, None)  # nothing depends on them
             return _receipt(await self._api.call(method, fields))
 
     def _place(self, to: Address) -> dict[str, Any]:
@@ -214,6 +216,12 @@ async def open_sender(pipe: Pipeline) -> AsyncIterator[TelegramSenders | None]:
                 for account, bot in settings.accounts.items()
             }
         )
+
+
+def _buttons(part: Part) -> dict[str, Any]:
+    """One below the other: of several in a row, phones show only the beginnings. A change without any takes them away."""
+    rows = [[{"text": choice.label, "callback_data": choice.command}] for choice in part.choices]
+    return {_BUTTONS: {"inline_keyboard": rows}} if rows else {}
 
 
 def _receipt(result: Any) -> Receipt:

@@ -53,12 +53,15 @@ class WhatsAppSender:
         number = self._numbers.get(part.to.account)
         if number is None:
             raise Undeliverable(f"there is no number {part.to.account or 'without a name'} any more")
-        fields = {
-            **_recipient(part.to.chat),
-            **(await self._content(part, number)),
-            **_answered(part),
-            "biz_opaque_callback_data": part_token(part),
-        }
+        content = await self._content(part, number)
+        if part.choices and part.chat_type != "group":
+            with suppress(Undeliverable):  # nothing depends on buttons
+                return await self._post(part, number, _question(part))
+        return await self._post(part, number, content)
+
+    async def _post(self, part: Part, number: str, content: dict[str, Any]) -> Receipt:
+        token = {"biz_opaque_callback_data": part_token(part)}
+        fields = {**_recipient(part.to.chat), **content, **_answered(part), **token}
         return Receipt(message_id_in(await self._api.post(number, fields, waits=part.waits)))
 
     @asynccontextmanager
@@ -126,6 +129,14 @@ def _answered(part: Part) -> dict[str, Any]:
 def _text(markdown: str) -> dict[str, Any]:
     assert FACTS.text_limit is not None
     return {"type": "text", "text": {"body": render(markdown, FACTS.text_limit), "preview_url": False}}
+
+
+def _question(part: Part) -> dict[str, Any]:
+    """A text with buttons."""
+    assert FACTS.buttons is not None and FACTS.buttons.text is not None
+    buttons = [{"type": "reply", "reply": {"id": choice.command, "title": choice.label}} for choice in part.choices]
+    body = {"text": render(part.text, FACTS.buttons.text)}
+    return {"type": "interactive", "interactive": {"type": "button", "body": body, "action": {"buttons": buttons}}}
 
 
 def _taken_as(file: Upload) -> str:

@@ -16,6 +16,7 @@ from workers.agents.isolated import Isolated
 from workers.agents.resolve import adapted, resolve
 from workers.commands.custom import custom
 from workers.delivery import open_senders
+from workers.delivery.button_removal import ButtonRemoval
 from workers.delivery.deliver import Deliveries
 from workers.delivery.preview import Previews
 from workers.delivery.publish import Publisher
@@ -58,10 +59,12 @@ async def open_parts(pipe: Pipeline, agent: Agent | Answers, worker: str) -> Asy
         main = _runner(pipe, MAIN, adapted(agent), worker, senders, stack)
         _limit([main, *others.values()], pipe, stack)
         publisher = Publisher(pipe.deliveries)
+        button_removal = ButtonRemoval(pipe, senders)
+        stack.push_async_callback(button_removal.close)
         previews, fetcher = Previews(pipe, senders, publisher), MediaFetcher(pipe.blobs, media, senders, public)
 
         def complete(parts: TurnParts) -> TurnParts:
-            return replace(parts, publisher=publisher, previews=previews, media=fetcher)
+            return replace(parts, publisher=publisher, previews=previews, media=fetcher, button_removal=button_removal)
 
         others = {name: complete(other) for name, other in others.items()}
         yield ProcessParts(pipe, replace(complete(main), other_agents=others), Deliveries(pipe, senders), publisher)

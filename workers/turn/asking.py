@@ -2,7 +2,8 @@
 
 | mail | what becomes of it |
 |---|---|
-| `/approve`, `/deny`, with a number where several questions are open | the answer to that question |
+| `/approve`, `/deny`, `/answer`, with a number where several questions are open | the answer to that question |
+| a pressed button: the same commands, with the id of the question that it stands below | the same |
 | "yes", "no", or the text of a choice, while one question is open | the same |
 | any words, while a question without choices is open | the same |
 | the housekeeper's, when the time of a question is over | an answer that says so |
@@ -18,8 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from shared.agent.turn import Said
+from shared.choices import is_ask_id
 from shared.clock import now_ms
 from shared.messages import Source, State
 from shared.permission import is_admin
@@ -41,6 +44,9 @@ SETTLED = {
 LISTED_CHARACTERS = 200  # a question that is longer is listed by its first line
 NOTHING_OPEN = "There is no open question here."
 NOT_YOURS = "This question is for somebody else."
+NOT_HERE = "That question was asked in another conversation. Please answer it there."
+UNKNOWN = "I do not know that question any more."
+NO_SUCH_ANSWER = "Please answer with one of these: {choices}"
 
 
 async def hear_answer(attempt: Attempt, given: GivenAnswer | None) -> Attempt | Conclusion | None:
@@ -54,6 +60,9 @@ async def hear_answer(attempt: Attempt, given: GivenAnswer | None) -> Attempt | 
         if ask.session_id != attempt.session.id:
             return end_mail(attempt, Ending(State.SUPERSEDED, "over"), change=Change(also=close_run(ask.run_id)))
         return await _answered(attempt, asked, ask, Said(is_expired=True, at=now_ms()))
+    if given is not None and is_ask_id(given.which):
+        ask = next((ask for ask in asked if ask.id == given.which), None)
+        return await (_settled(attempt, given.which) if ask is None else _given(attempt, asked, ask, given))
     # Questions of a conversation that was left with /resume or /branch may be open. They are not in the way of those asked here.
     asked = [ask for ask in asked if ask.session_id == attempt.session.id] or asked
     if given is None:
@@ -66,28 +75,72 @@ async def hear_answer(attempt: Attempt, given: GivenAnswer | None) -> Attempt | 
     ask = _named(theirs, given.which)
     if ask is None:
         return command_done(attempt, CommandAnswer(await _which(attempt, theirs)))
+    return await _given(attempt, asked, ask, given)
+
+
+async def _given(attempt: Attempt, asked: Sequence[OpenAsk], ask: OpenAsk, given: GivenAnswer) -> Attempt | Conclusion:
+    """What becomes of a command, or of a pressed button, that answers just this question."""
     if not _may_answer(attempt, ask):
         return command_done(attempt, CommandAnswer(NOT_YOURS))
     if _is_late(attempt, ask):
         return command_done(attempt, CommandAnswer(SETTLED["expired"]))
     if given.is_yes and not ask.is_approval:
         return command_done(attempt, CommandAnswer(f"Please answer in your own words: {ask.text}"))
-    said = Said(inbound.text, "yes" if given.is_yes else "no", attempt.owner() or "", now_ms())
+    said = _said(attempt, ask, given)
+    if said is None:
+        return command_done(attempt, CommandAnswer(NO_SUCH_ANSWER.format(choices=" / ".join(ask.choices))))
+    if is_ask_id(given.which):  # what the transcript shows, and the model reads: nobody typed the id
+        attempt = replace(attempt, inbound=replace(attempt.inbound, text=said.text))
     return await _answered(attempt, asked, ask, said)
+
+
+def _said(attempt: Attempt, ask: OpenAsk, given: GivenAnswer) -> Said | None:
+    """The answer in a command or of a button, which gives a choice by its number alone. None: it is none of the choices."""
+    text, by, now, is_button = attempt.mail.inbound.text, attempt.owner() or "", now_ms(), is_ask_id(given.which)
+    if given.is_yes is not None:
+        return Said(text.partition(" ")[0] if is_button else text, "yes" if given.is_yes else "no", by, now)
+    choice = (None if is_button else _choice(ask, given.words)) or _numbered(ask, given.words)
+    if choice is None and (ask.choices or is_button):
+        return None
+    return Said(choice or given.words, choice, by, now)
+
+
+async def _settled(attempt: Attempt, id: str) -> Conclusion:
+    """Tell whoever answers a question by its id why they cannot: it is not open in this conversation. If it is over, its
+    buttons are taken away: a crash, or a message that was still on its way, may have left them."""
+    found = await attempt.parts.pipe.store.asks.find(id)
+    if found is None:
+        return command_done(attempt, CommandAnswer(UNKNOWN))
+    if not _is_for(attempt, found.source):
+        return command_done(attempt, CommandAnswer(NOT_YOURS))
+    if found.state == "open":
+        return command_done(attempt, CommandAnswer(NOT_HERE))
+    told = command_done(attempt, CommandAnswer(SETTLED.get(found.state, NOTHING_OPEN)))
+    return replace(told, afterwards=partial(attempt.parts.button_removal.begin, id))
 
 
 def _plain(attempt: Attempt, asked: Sequence[OpenAsk], text: str) -> tuple[OpenAsk, Said] | None:
     """The question that plain words answer, where only one is open and it was put to whoever says them."""
     if len(asked) != 1 or not _may_answer(attempt, ask := asked[0]):
         return None
-    words, by, now = text.strip().rstrip(".!").casefold(), attempt.owner() or "", now_ms()
-    if ask.is_approval and ask.choices:
-        choice = "yes" if words in YES else "no" if words in NO else None
-    else:
-        choice = next((choice for choice in ask.choices if choice.casefold() == words), None)
+    choice = _choice(ask, text)
     if choice is None and ask.choices:
         return None
-    return ask, Said(text, choice, by, now)
+    return ask, Said(text, choice, attempt.owner() or "", now_ms())
+
+
+def _choice(ask: OpenAsk, text: str) -> str | None:
+    """The choice of a question that words name; None: none of them."""
+    words = text.strip().rstrip(".!").casefold()
+    if ask.is_approval and ask.choices:
+        return "yes" if words in YES else "no" if words in NO else None
+    return next((choice for choice in ask.choices if choice.casefold() == words), None)
+
+
+def _numbered(ask: OpenAsk, number: str) -> str | None:
+    """The choice of a question that a number names, counted from 1; None: none of them."""
+    place = int(number) if number.isdecimal() and len(number) < 4 else 0
+    return ask.choices[place - 1] if 0 < place <= len(ask.choices) else None
 
 
 def _named(asked: Sequence[OpenAsk], which: str) -> OpenAsk | None:
@@ -122,9 +175,13 @@ async def _which(attempt: Attempt, asked: Sequence[OpenAsk]) -> str:
 
 
 def _may_answer(attempt: Attempt, ask: OpenAsk) -> bool:
-    """Whoever was asked; where a setting says so, an admin too."""
+    return _is_for(attempt, ask.source)
+
+
+def _is_for(attempt: Attempt, asked: Source) -> bool:
+    """Whether it is for the sender of the mail: whoever was asked; where a setting says so, an admin too."""
     source, settings = attempt.mail.inbound.source, attempt.parts.pipe.settings
-    if _person(source) == _person(ask.source):
+    if _person(source) == _person(asked):
         return True
     return settings.admins_may_approve and is_admin(settings, source)
 
@@ -147,7 +204,9 @@ async def _answered(attempt: Attempt, asked: Sequence[OpenAsk], ask: OpenAsk, sa
         if said.is_expired:  # nobody said anything: there is nothing to confirm
             return end_mail(attempt, Ending(State.SUPERSEDED, "noted"), change=Change(also=(keep_answer(ask, said),)))
         text = f"Noted. Still open: {_listed(still)}"
-        return command_done(attempt, CommandAnswer(text, Change(also=(keep_answer(ask, said),))))
+        noted = command_done(attempt, CommandAnswer(text, Change(also=(keep_answer(ask, said),))))
+        still_open = [other.id for other in still]
+        return replace(noted, afterwards=partial(attempt.parts.button_removal.begin, ask.id, still_open))
     answers = {**await attempt.parts.pipe.store.asks.answers(run), ask.name: said}
     ends_as = "expired" if said.is_expired else "answered"
-    return replace(attempt, taken_up=TakenUp(run, answers, ends_as, keep_answer(ask, said), ask.source))
+    return replace(attempt, taken_up=TakenUp(run, answers, ends_as, keep_answer(ask, said), ask.source, ask.id))

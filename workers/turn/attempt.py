@@ -46,6 +46,7 @@ class TakenUp:
     ends_as: str  # how its questions end: answered or expired
     kept: Also  # keeps the answer, if the run asks further questions
     asker: Source  # on whose behalf it runs, whoever answered
+    ask_id: str  # the question that was answered last
 
 
 @value

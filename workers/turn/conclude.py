@@ -37,7 +37,7 @@ from workers.turn.attempt import Attempt
 from workers.turn.lifetime import without_reset_facts
 from workers.turn.open import MERGED_AHEAD
 from workers.turn.outcome import Conclusion, Kept
-from workers.turn.question import question_text, waiting_runs
+from workers.turn.question import question_reply, question_text, waiting_runs
 
 if TYPE_CHECKING:
     from workers.turn.run import Prepared
@@ -96,10 +96,10 @@ def _parked(prepared: Prepared, result: Result) -> Conclusion:
     if attempt.taken_up is not None:
         parked = (attempt.taken_up.kept, *parked)
     change = with_usage(attempt, result, replace(change, facts=facts, also=(*change.also, *parked)))
-    question = question_text(result.asks)
+    question = question_reply(result.asks, prepared.proof.turn_id)
     taken = [row for row in result.entries if row.role == "user" and row.inbound_id in result.took]
-    entries = (marks.user_row(attempt.inbound), *taken, Entry("assistant", question))
-    answer = _in_place_of_a_draft(prepared, (*result.replies, Reply(question)))
+    entries = (marks.user_row(attempt.inbound), *taken, Entry("assistant", question.text))
+    answer = _in_place_of_a_draft(prepared, (*result.replies, question))
     replies = (*map(Reply, prepared.opening_notices), *answer)
     change = without_reset_facts(attempt.session, change)
     reach("ask.before_park")  # behind the commit it is one as any other: commit.after

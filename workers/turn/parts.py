@@ -13,6 +13,7 @@ from shared.session_key import MAIN, SessionKey, agent_of
 from workers.agents.capabilities import Asks
 from workers.agents.contract import Agent, StartsFirst
 from workers.agents.missing import Missing
+from workers.delivery.button_removal import ButtonRemoval
 from workers.delivery.preview import Previews
 from workers.delivery.publish import Publisher
 from workers.delivery.typing_indicator import TypingIndicator
@@ -40,12 +41,14 @@ class TurnParts:
     publisher: Publisher = None  # type: ignore[assignment]  # by default one that leaves every reply to its queue
     previews: Previews | None = None  # None: answers are shown when they are finished
     typing: TypingIndicator = field(default_factory=lambda: TypingIndicator({}))  # by default it shows nothing
+    button_removal: ButtonRemoval = None  # type: ignore[assignment]  # by default one that can change no message
     media: MediaFetcher | None = None  # None: files stay what they are, references
     lifetime: Lifetime = field(init=False)
     busy_modes: BusyModes = field(init=False)
 
     def __post_init__(self) -> None:
         self.publisher = self.publisher or Publisher(self.pipe.deliveries)
+        self.button_removal = self.button_removal or ButtonRemoval(self.pipe, {})
         self.lifetime = Lifetime(self.pipe)
         self.busy_modes = BusyModes.of(self.pipe.settings)
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shared.agent.events import Ask
+from shared.choices import Choice, ask_id
 from shared.codec import message_id
-from shared.messages import Inbound, Kind, OwnInbound, Session
+from shared.messages import Inbound, Kind, OwnInbound, Reply, Session
 from shared.store.asks import AskStore, OverdueAsk, end_asks
 from shared.store.change import Also, Change
 from shared.store.runs import end_run
@@ -47,6 +48,29 @@ def question_text(asks: Sequence[Ask]) -> str:
     return "\n".join(f"{n}. {ask.text}\n{_how_to_answer(ask, f' {n}')}".strip() for n, ask in enumerate(asks, 1))
 
 
+def question_reply(asks: Sequence[Ask], turn_id: str) -> Reply:
+    """What the chat is told of the questions with which this turn ends: their text, and a button for each choice."""
+    numbered = len(asks) > 1
+    choices = [
+        Choice(f"{place + 1}: {label}" if numbered else label, command)
+        for place, ask in enumerate(asks)
+        for label, command in _commands(ask, ask_id(turn_id, place))
+    ]
+    return Reply(question_text(asks), choices=tuple(choices))
+
+
+def _commands(ask: Ask, id: str) -> list[tuple[str, str]]:
+    """The words on each button of a question, and what it gives. A question without choices has none."""
+    if is_yes_or_no(ask):
+        return [("Approve", f"/approve {id}"), ("Deny", f"/deny {id}")]
+    return [(choice, f"/answer {id} {n}") for n, choice in enumerate(ask.choices, 1)]
+
+
+def is_yes_or_no(ask: Ask) -> bool:
+    """Whether it asks for the approval of a tool call, with yes or no."""
+    return ask.call is not None and bool(ask.choices)
+
+
 def expiry_mail(ask: OverdueAsk, number: int, now: int) -> OwnInbound:
     """The mail that ends a question whose time is over. Its id follows from the question and the number of the try, and no
     platform's message can have it."""
@@ -62,6 +86,9 @@ def expired_ask(inbound: Inbound) -> str | None:
 
 
 def _how_to_answer(ask: Ask, number: str) -> str:
-    if ask.call is not None and ask.choices:
+    if is_yes_or_no(ask):
         return f"(/approve{number} or /deny{number})"
-    return f"({' / '.join(ask.choices)})" if ask.choices else ""
+    choices = " / ".join(ask.choices)
+    if number:  # plain words would not say which question they answer
+        return f"(/answer{number} and one of: {choices})" if choices else f"(/answer{number} and your words)"
+    return f"({choices})" if choices else ""

@@ -99,6 +99,8 @@ async def take_run_up(attempt: Attempt) -> Attempt:
             raise Superseded(attempt.key)
         reach("step.after_take_up")
         earlier = await runs.steps(hold.run)
+    if attempt.taken_up is not None:  # from here on, every commit of this mail ends the question
+        attempt.parts.button_removal.begin(attempt.taken_up.ask_id)
     busy = BusyWatch((attempt.mail, *attempt.album), session, lease, attempt.parts)
     steps = RunLog(hold, runs, lease, earlier, counted)
     if steps.took:
