@@ -119,16 +119,17 @@ class HttpClient:
         """Ask once and read the answer: Unreachable if the request never left, Ambiguous if no whole answer came.
 
         `seconds` is the time for all of it, where it is not the client's own. A GET may be asked again, whatever came of it.
-        A body that is read while it is sent needs its length among the headers.
+        A body that is read while it is sent needs its length among the headers. A Transient error of the body itself is raised
+        as it is: the request was cut off before its end.
         """
-        limit = self._session.timeout if seconds is None else _limit(seconds)
+        limit, sent = self._session.timeout if seconds is None else _limit(seconds), _SentBody(body)
         try:
             async with self._session.request(
-                method, url, data=body or None, headers=headers, allow_redirects=False, timeout=limit
+                method, url, data=sent.data, headers=headers, allow_redirects=False, timeout=limit
             ) as response:
                 return HttpAnswer(response.status, response.headers, await _read(response))
         except _ERRORS as error:
-            raise _outcome(error) from None
+            raise sent.error or _outcome(error) from None
 
     async def post_unread(self, url: URL | str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
         """The same where status and headers are all that matters: what else the answer holds is read away."""
@@ -149,12 +150,16 @@ class HttpClient:
         silent_seconds: float,
     ) -> AsyncIterator[HttpStream]:
         """Post, and read the answer as it comes, for as long as something comes at least every `silent_seconds`. Unreachable
-        if the request never left, Silent if no answer began in that time, Ambiguous if the connection was cut."""
+        if the request never left, Silent if no answer began in that time, Ambiguous if the connection was cut. Errors of the body
+        as in `request`."""
         limit = aiohttp.ClientTimeout(connect=self._session.timeout.connect, sock_read=silent_seconds)
+        sent = _SentBody(body)
         try:
-            response = await self._session.post(url, data=body, headers=headers, allow_redirects=False, timeout=limit)
+            response = await self._session.post(
+                url, data=sent.data, headers=headers, allow_redirects=False, timeout=limit
+            )
         except _ERRORS as error:
-            raise _outcome(error) from None
+            raise sent.error or _outcome(error) from None
         stream = HttpStream(response)
         try:
             yield stream
@@ -211,6 +216,22 @@ class HttpClient:
                 yield _lines(response.content)
         except _ERRORS as error:
             raise Transient(_words(error)) from None
+
+
+class _SentBody:
+    """What a request sends. `error` is why its own source broke off in the middle, where that is an error that passes."""
+
+    def __init__(self, body: bytes | AsyncIterable[bytes]) -> None:
+        self.error: Transient | None = None
+        self.data = (body or None) if isinstance(body, bytes) else self._read(body)
+
+    async def _read(self, body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in body:
+                yield chunk
+        except Transient as error:
+            self.error = error
+            raise
 
 
 async def hold_http_client(

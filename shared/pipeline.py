@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from shared.blobs.contract import Blobs
-from shared.blobs.directory import DirectoryBlobs
+from shared.blobs.place import open_blobs
 from shared.lane import Lane
 from shared.lane.wake import WakeTemplate
 from shared.lane_key import CONTROL, DELIVERIES, TURNS, lane_of
@@ -60,12 +60,12 @@ async def open_pipeline(settings: Settings) -> AsyncIterator[Pipeline]:
     """Everything a process needs. Opens while servers are down; calls then raise Unavailable until they are back."""
     tls = settings.redis_tls.connecting()
     tls.check()
+    blobs = open_blobs(settings)
     servers = Servers(settings.redis_urls(), settings.partitions, tls)
     store = await open_store(settings.database, settings.history_messages, settings.database_connections)
     lanes = [_lane(settings, servers, name) for name in (TURNS, DELIVERIES, CONTROL)]
     try:
         turns, deliveries, control = lanes
-        blobs = DirectoryBlobs(settings.blob_dir)
         budgets = SendBudgets(servers, settings)
         yield Pipeline(settings, servers, store, turns, deliveries, control, blobs, budgets)
     finally:

@@ -21,6 +21,7 @@ from shared.platforms.webhook import WebhookSettings
 from shared.settings import Settings
 from tests.support import redis_roles
 from tests.support.browser import LEFT_OUT, find_browser, is_required
+from tests.support.buckets import BucketServer, running_bucket_server
 from tests.support.pipe import Rig
 from tests.support.servers import Databases, empty_redis, running_postgres, running_valkey
 
@@ -115,6 +116,12 @@ def postgres_server() -> Iterator[postgres.Postgres]:
 @pytest.fixture(scope="session")
 def databases(postgres_server: postgres.Postgres) -> Databases:
     return Databases(postgres_server.url)
+
+
+@pytest.fixture(scope="session")
+def bucket_server() -> Iterator[BucketServer]:
+    with running_bucket_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import redis
 
 from keyturn.cli.deployment import check_urls
+from keyturn.cli.doctor.blobs import check_bucket
 from keyturn.cli.doctor.finding import Level, redacted, said
 from keyturn.cli.doctor.platforms import check_platforms
 from producers.server.bind import bind
@@ -39,6 +41,8 @@ def check_before_start(settings: Settings, host: str, port: int) -> None:
         _check_postgres(settings.database)
     elif not settings.database.startswith("sqlite:///"):
         raise ConfigurationError("DATABASE_URL must begin with sqlite:/// or postgresql://")
+    if settings.blobs.url is not None:
+        asyncio.run(check_bucket(settings))
 
 
 def tell_of_doubts(settings: Settings) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import anyio
 import orjson
 from starlette.responses import StreamingResponse
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from shared.pipeline import Pipeline
 from shared.reading.replies import replies
@@ -28,14 +28,25 @@ async def follow_replies(pipe: Pipeline, session_key: str, after: int) -> AsyncG
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events from a source that is closed with the response: when the reader leaves, or we are stopping."""
+    """Server-sent events from a source that is closed with the response: when the reader leaves, or we are stopping. `leave` is
+    called then, whether the reader has seen anything or not."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, source: AsyncGenerator[bytes], stopping: asyncio.Event) -> None:
+    def __init__(
+        self, source: AsyncGenerator[bytes], stopping: asyncio.Event, leave: Callable[[], None] | None = None
+    ) -> None:
         super().__init__(source, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         self._source = source
         self._stopping = stopping
+        self._leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            if self._leave is not None:
+                self._leave()
 
     async def stream_response(self, send: Send) -> None:
         stopped = asyncio.create_task(self._stopping.wait())

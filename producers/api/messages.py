@@ -12,10 +12,12 @@ from starlette.responses import JSONResponse, Response
 
 from producers.api.events import EventStream, follow_replies
 from producers.api.keys import ApiKeys
+from producers.api.open_requests import OpenRequests
 from shared.clock import iso
 from shared.errors import Malformed
 from shared.lane_key import begins_as_conversation, conversation_of
 from shared.pipeline import Pipeline
+from shared.platforms.api import ApiSettings
 from shared.reading.trace import reason_word, trace
 from shared.session_key import SessionKey
 
@@ -26,9 +28,11 @@ _EVENT_ID = re.compile(r"[0-9]{1,18}")
 class ApiReader:
     """The routes that only look."""
 
-    def __init__(self, pipe: Pipeline, keys: ApiKeys) -> None:
+    def __init__(self, pipe: Pipeline, keys: ApiKeys, open_requests: OpenRequests) -> None:
         self._pipe = pipe
         self._keys = keys
+        self._open = open_requests
+        self._most = pipe.settings.block(ApiSettings).open_streams
 
     async def get_message(self, request: Request) -> Response:
         caller = self._keys.check(request, "read")
@@ -60,5 +64,6 @@ class ApiReader:
             raise Malformed("Last-Event-ID is a number")
         if request.method == "HEAD":
             return Response(media_type=EventStream.media_type)
+        leave = self._open.enter("event streams", caller.sender, self._most)
         source = follow_replies(self._pipe, str(key), int(last))
-        return EventStream(source, request.app.state.stopping)
+        return EventStream(source, request.app.state.stopping, leave)

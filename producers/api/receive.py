@@ -18,6 +18,7 @@ from producers.api.cors import Cors
 from producers.api.deliveries import ApiDeliveries
 from producers.api.keys import ApiKeys, Caller
 from producers.api.messages import ApiReader
+from producers.api.open_requests import OpenRequests
 from producers.api.scale import ApiScale
 from producers.heard import Event, parse_json
 from producers.receiving import Receiver, Reception
@@ -36,8 +37,10 @@ def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:
     if settings.enabled is False:
         return
     keys = ApiKeys(settings)
-    cors, reader, models = Cors(settings.cors_origins), ApiReader(pipe, keys), Models(pipe.settings, keys)
-    completions, receive = Completions(pipe, keys, models), Reception(pipe, ApiReceiver(keys)).receive
+    open_requests = OpenRequests(settings.open_in_all)
+    cors, models = Cors(settings.cors_origins), Models(pipe.settings, keys)
+    reader, completions = ApiReader(pipe, keys, open_requests), Completions(pipe, keys, models, open_requests)
+    receive = Reception(pipe, ApiReceiver(keys)).receive
     offered = (
         PlatformRoute("/v1/messages", receive, operation=openapi.POST_MESSAGE),
         PlatformRoute("/v1/deliveries", ApiDeliveries(pipe, keys).deliver, operation=openapi.POST_DELIVERY),

@@ -1,11 +1,15 @@
 """A connection to the receiver. Before a request's headers are complete nobody has asked anything, so little is spent on it:
 64 KB and 5 seconds. Connections that rest are closed, the longest first, when one address or all have too many of them.
+
+An answer is written as fast as its reader takes it. A connection whose reader takes nothing for a while, or is gone without a
+word, is cut: so a stream ends, and what it holds is free.
 """
 
 from __future__ import annotations
 
 import asyncio
 import resource
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -16,6 +20,7 @@ from shared import metrics
 HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 5.0
 RESTING_PER_ADDRESS = 256
+UNREAD_SECONDS = 60.0  # for the 64 KB of an answer that are written ahead; and for a packet of ours to be acknowledged
 
 
 class Resting:
@@ -53,6 +58,7 @@ class HttpConnection(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = False
         self._deadline: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
         self.address = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -60,9 +66,12 @@ class HttpConnection(HttpToolsProtocol):
         self.address = neighbourhood(self.client[0]) if self.client else ""
         self._deadline = self.loop.call_later(HEAD_SECONDS, self._too_late)
         self._resting.add(self)
+        if (line := transport.get_extra_info("socket")) is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_SECONDS * 1000))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lift_deadline()
+        self._is_read()
         self._resting.remove(self)
         super().connection_lost(exc)
 
@@ -75,6 +84,14 @@ class HttpConnection(HttpToolsProtocol):
             self.dismiss("large head", b"431 Request Header Fields Too Large")
         elif self._deadline is None:  # a further request on a connection that was used before
             self._deadline = self.loop.call_later(HEAD_SECONDS, self._too_late)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(UNREAD_SECONDS, self._cut_off)
+
+    def resume_writing(self) -> None:
+        self._is_read()
+        super().resume_writing()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -103,6 +120,16 @@ class HttpConnection(HttpToolsProtocol):
     def _too_late(self) -> None:
         self._deadline = None
         self.dismiss("slow head", b"408 Request Timeout" if self._in_head else None)
+
+    def _cut_off(self) -> None:
+        """The reader takes nothing. A polite end would wait behind what it does not take."""
+        metrics.REFUSED.labels("slow reader").inc()
+        self.transport.abort()
+
+    def _is_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _lift_deadline(self) -> None:
         if self._deadline is not None:

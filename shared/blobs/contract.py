@@ -1,4 +1,4 @@
-"""What a place for blobs does. A directory is one; a bucket of an object store can be another."""
+"""What a place for blobs does. A directory is one (directory.py), a bucket of an object store another (bucket.py)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from shared.blobs.address import Blob
 from shared.errors import PipelineError
 
 SHARDS = 256  # blobs are looked through in so many parts, by the first two characters of their digests
+BLOCK_BYTES = 48 * 1024  # written and read at once, in a thread: hundreds of files are on their way in one process
 
 
 class FileTooLarge(PipelineError):

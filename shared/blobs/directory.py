@@ -22,9 +22,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from shared.blobs.address import Blob
-from shared.blobs.contract import FileTooLarge, NotKept
+from shared.blobs.contract import BLOCK_BYTES, FileTooLarge, NotKept
 
-BLOCK_BYTES = 48 * 1024  # written and read at once, in a thread: hundreds of files are on their way in one process
 _DIGEST_LENGTH = 64
 _NEW = "new"
 

@@ -113,7 +113,11 @@ async def _remove_files(pipe: Pipeline, digests: list[str], age: timedelta) -> i
     """Files to which nothing refers any more go at once, not after MEDIA__ORPHAN_HOURS. A file whose bytes somebody brought again
     within `age` stays: their turn is about to refer to it. If it does not, a housekeeper removes the file."""
     gone = await pipe.store.blob_references.unreferred(digests)
-    return sum([await pipe.blobs.remove(digest, age) for digest in gone])
+    try:
+        return sum([await pipe.blobs.remove(digest, age) for digest in gone])
+    except Unavailable as error:
+        later = "everything else is gone; a housekeeper removes their files when MEDIA__ORPHAN_HOURS have passed"
+        raise Unavailable(f"{error}: {later}") from None
 
 
 def _remove_outputs(pipe: Pipeline, found: PersonRecords) -> None:

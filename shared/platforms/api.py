@@ -53,6 +53,11 @@ class ApiSettings(PlatformSettings):
     goes on, and any other is stopped."""
     open_requests: int = Field(default=100, ge=1)
     """Chat completions that one key may have open at a time in one receiver. Beyond it: 429."""
+    open_streams: int = Field(default=100, ge=1)
+    """Event streams (`/v1/sessions/{key}/events`) that one key may have open at a time in one receiver. Beyond it: 429."""
+    open_in_all: int = Field(default=1000, ge=1)
+    """Chat completions and event streams that all keys together may have open in one receiver: each holds a connection to
+    Redis. Beyond it: 429."""
     deliver_to: Names = ()
     """Targets that POST /v1/deliveries may send to: `<platform>` for its home channel, `<platform>:<chat>`, `<platform>:*` for
     all its chats, `*` for all chats everywhere, `local` for files. Unset: it sends nothing."""

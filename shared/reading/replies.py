@@ -20,6 +20,7 @@ from shared.store.database import Row
 from shared.value import value
 
 KEEP_ALIVE_SECONDS = 15.0
+AT_ONCE = 10  # parts that are read ahead of a slow reader
 RETRY_SECONDS = 1.0  # between looks while a store is away
 CONNECT_SECONDS = 5.0
 
@@ -45,7 +46,7 @@ async def replies(pipe: Pipeline, session_key: str, after: int) -> AsyncGenerato
     async with Bell(pipe.servers.of_key(session_key), keys.events(session_key)) as bell:
         while True:
             try:
-                rows = await pipe.store.outbox.of_session(session_key, after=after)
+                rows = await pipe.store.outbox.of_session(session_key, after=after, limit=AT_ONCE)
             except Unavailable:
                 yield None
                 await asyncio.sleep(RETRY_SECONDS)

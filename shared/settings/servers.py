@@ -10,6 +10,7 @@ from pydantic import Field, SecretStr, model_validator
 from shared.errors import ConfigurationError
 from shared.redis_tls import RedisTls
 from shared.redis_url import place_of, split_urls
+from shared.settings.blobs import BlobSettings
 from shared.settings.section import Block, Section
 
 
@@ -55,6 +56,8 @@ class ServerSettings(Section):
     data_dir: Path = Path(".keyturn")
     """The directory of the embedded servers' files, of listeners' spools and of the files that people send. One `keyturn up`
     runs per directory."""
+    blobs: BlobSettings = BlobSettings()
+    """Where files of conversations are kept: under DATA_DIR, or in a bucket that all machines reach."""
     durability: Literal["journal", "redis"] = "journal"
     """`journal`: a message is in SQL before its sender gets an answer, so losing Redis loses nothing. `redis`: accepting is
     faster, and a crash of Redis loses the messages that it had not yet written to disk."""
@@ -68,7 +71,7 @@ class ServerSettings(Section):
 
     @property
     def blob_dir(self) -> Path:
-        """Where the files of conversations are kept."""
+        """Where the files of conversations are kept, unless BLOBS__URL names a bucket."""
         return self.data_dir / "blobs"
 
     @property

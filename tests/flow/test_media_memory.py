@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.buckets import KEY_ID, SECRET, BucketServer
+
 ROOT = Path(__file__).parents[2]
 COUNT, SIZE, LIMIT_MB = 100, 5_000_000, 300
 PROGRAM = """
-import asyncio, sys
+import asyncio, json, sys
 from pathlib import Path
 from aiohttp import web
 from tests.support.uploads import a_png
@@ -53,14 +56,15 @@ async def work():
     from shared.agent.events import Done
     from shared.agent.files import BlobFiles
     from shared.agent.turn import Turn
-    from shared.blobs.directory import DirectoryBlobs
+    from shared.blobs.place import open_blobs
     from shared.messages import Inbound, Media, Source
     from shared.public_http import open_public_http
     from shared.settings import LlmSettings, MediaSettings
+    from shared.settings.servers import ServerSettings
     from workers.agents.llm import LlmAgent
     from workers.media.fetch import MediaFetcher
 
-    port, blobs = sys.argv[4], DirectoryBlobs(Path(sys.argv[5]))
+    port, blobs = sys.argv[4], open_blobs(ServerSettings(data_dir=sys.argv[5], blobs=json.loads(sys.argv[6])))
     url = f"http://127.0.0.1:{port}"
     agent = LlmAgent(LlmSettings(model="m", base_url=f"{url}/v1", api_key=SecretStr("k"), image_bytes=SIZE))
     async with open_public_http(["127.0.0.1"]) as public:
@@ -84,18 +88,30 @@ asyncio.run(serve() if way == "serve" else work())
 """
 
 
-def test_a_hundred_pictures_at_once_keep_a_worker_below_300_mb(tmp_path: Path) -> None:
-    """Fetched, kept and sent on to a model, all at the same time."""
+def peak_mb(data_dir: Path, place: dict[str, str]) -> int:
     command = [sys.executable, "-c", PROGRAM, str(COUNT), str(SIZE)]
     with subprocess.Popen([*command, "serve"], cwd=ROOT, text=True, stdout=subprocess.PIPE) as server:
         try:
             assert server.stdout is not None
             port = server.stdout.readline().strip()
-            done = subprocess.run(
-                [*command, "work", port, str(tmp_path / "blobs")], cwd=ROOT, text=True, capture_output=True, timeout=500
-            )
+            arguments = [*command, "work", port, str(data_dir), json.dumps(place)]
+            done = subprocess.run(arguments, cwd=ROOT, text=True, capture_output=True, timeout=500)
         finally:
             server.kill()
     assert done.returncode == 0, done.stderr[-3000:]
+    return int(done.stdout)
+
+
+def test_a_hundred_pictures_at_once_keep_a_worker_below_300_mb(tmp_path: Path) -> None:
+    """Fetched, kept and sent on to a model, all at the same time."""
+    assert peak_mb(tmp_path, {}) < LIMIT_MB
     assert len([path for path in tmp_path.rglob("*") if len(path.name) == 64]) == COUNT
-    assert int(done.stdout) < LIMIT_MB
+
+
+def test_a_hundred_pictures_at_once_on_their_way_to_a_bucket_keep_a_worker_below_300_mb(
+    tmp_path: Path, bucket_server: BucketServer
+) -> None:
+    place = bucket_server.settings()
+    assert place.url is not None and place.endpoint is not None
+    key = {"access_key_id": KEY_ID, "secret_access_key": SECRET}
+    assert peak_mb(tmp_path, {"url": place.url, "endpoint": place.endpoint, **key}) < LIMIT_MB

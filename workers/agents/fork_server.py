@@ -17,9 +17,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shared.agent.events import Event
+from shared.agent.files import BlobFiles, Files, NoFiles
 from shared.agent.steps import LoggedSteps
 from shared.agent.turn import Turn
 from shared.agent.wire import decode_turn, encode_event
+from shared.blobs.place import open_blobs
 from shared.embedded.child import die_with
 from shared.errors import AgentFault, Malformed
 from shared.own_modules import allow_working_directory
@@ -68,6 +70,14 @@ def _settings_of(name: str) -> Settings:
     return settings.load().for_agent(name)
 
 
+def _files_in_bucket() -> Files:
+    """The files of a deployment that keeps them in no directory. Its key is no part of the turn, so the settings are read here."""
+    from shared import settings
+
+    deployment = settings.load()
+    return BlobFiles(open_blobs(deployment)) if deployment.blobs.url is not None else NoFiles()
+
+
 def _take_turn(agent: Agent, connection: socket.socket) -> None:
     """Read the turn and run it. This process ends when the worker hangs up, or a little after the deadline."""
     record = _received(connection, int.from_bytes(_received(connection, HEADER_BYTES), "big"))
@@ -77,6 +87,8 @@ def _take_turn(agent: Agent, connection: socket.socket) -> None:
     except Malformed as error:
         connection.sendall(framed(encode_failure(error)))
         return
+    if turn.files.directory is None:
+        turn = replace(turn, files=_files_in_bucket())
     if turn.deadline != math.inf:
         signal.alarm(max(0, math.ceil(turn.deadline - time.monotonic())) + LATE_SECONDS)
     asyncio.run(_run_turn(agent, turn, connection))

@@ -257,6 +257,10 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
         return max(
             error.retry_after, backoff(settings, part.counted + 1, spread=BACKOFF_SPREAD)
         )  # a platform may say "wait 0 s" for ever
+    except Unavailable as error:  # of the place for blobs: the platform was not asked, or not to the end
+        await outgoing.failed(part, str(error), asked_to_wait=True)
+        log.get().warning("a reply waits for its file", part=part.idempotency_key, error=str(error))
+        return backoff(settings, part.attempts + 1, spread=BACKOFF_SPREAD)
     except Transient as error:
         if isinstance(error, Ambiguous):
             await outgoing.ambiguous(part)

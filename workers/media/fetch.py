@@ -1,5 +1,5 @@
 """The files of a message become blobs, just before its turn. A file that cannot be had becomes a line of the message's text,
-and the turn runs: a file never makes a turn fail.
+and the turn runs: a file never makes a turn fail. Only an outage of our own place for blobs does: the message waits for it.
 
 Each file has a limit of size, type and time. Errors that pass are tried again within that time. What was kept by a turn that
 then dies is removed when nothing refers to it; the next attempt fetches again.
@@ -17,7 +17,7 @@ from shared import log, metrics
 from shared.blobs.address import SCHEME
 from shared.blobs.contract import Blobs, FileTooLarge
 from shared.blobs.sniff import HEAD_BYTES, sniffed
-from shared.errors import Denied, PipelineError, RateLimited, Transient, Undeliverable
+from shared.errors import Denied, PipelineError, RateLimited, Transient, Unavailable, Undeliverable
 from shared.messages import Inbound, Media, Source
 from shared.platforms import facts_of
 from shared.public_http import NotPublic, PublicHttp
@@ -48,14 +48,20 @@ class MediaFetcher:
         self._of_senders = SenderSlots(OF_ONE_SENDER)
 
     async def fetched(self, inbound: Inbound) -> Inbound:
-        """The message with blobs for its files, and a line of text for each that could not be had. Never fails."""
+        """The message with blobs for its files, and a line of text for each that could not be had. Unavailable
+        while the place for blobs is away; it fails in no other way."""
 
         async def one(media: Media) -> Media | str:
             async with self._of_senders.slot(inbound.source), self._slots:
                 return await self._outcome(media, inbound.source)
 
         most = self._settings.max_files
-        found: list[Media | str] = [*await asyncio.gather(*map(one, inbound.media[:most]))]
+        outcomes = await asyncio.gather(*map(one, inbound.media[:most]), return_exceptions=True)
+        found = list[Media | str]()
+        for outcome in outcomes:  # all have ended: none goes on fetching for a turn that is over
+            if isinstance(outcome, BaseException):
+                raise outcome
+            found.append(outcome)
         found += [note(media, f"not read: only {most} files of a message are") for media in inbound.media[most:]]
         notes = [outcome for outcome in found if isinstance(outcome, str)]
         text = "\n".join(filter(None, (inbound.text, *notes)))
@@ -64,10 +70,12 @@ class MediaFetcher:
     async def _outcome(self, media: Media, source: Source) -> Media | str:
         """The kept file, or why there is none."""
         try:
-            async with asyncio.timeout(self._settings.fetch_seconds):
-                kept = await self._kept(media, source)
+            async with asyncio.timeout(self._settings.fetch_seconds) as limit:
+                kept = await self._kept(media, source, limit)
             metrics.MEDIA_FETCHED.labels("kept").inc()
             return kept
+        except Unavailable:
+            raise
         except FileTooLarge as error:
             size = f"{readable_size(error.size)}, " if error.size is not None else ""
             reason, outcome = f"too large ({size}at most {readable_size(error.most)})", "too large"
@@ -87,15 +95,17 @@ class MediaFetcher:
         metrics.MEDIA_FETCHED.labels(outcome).inc()
         return note(media, reason)
 
-    async def _kept(self, media: Media, source: Source) -> Media:
-        """Fetch it, again after errors that pass."""
+    async def _kept(self, media: Media, source: Source, limit: asyncio.Timeout) -> Media:
+        """Fetch it, again after errors that pass. `limit` ends with the last byte: how long we take to keep it is another matter."""
         if media.url.startswith(SCHEME):
             return media
         limits, wait = self._limits(source.platform), FIRST_WAIT_SECONDS
         for tries_left in range(TRIES - 1, -1, -1):
             try:
                 async with self._opened(media, source, limits) as file:
-                    return await self._keep(media, file, limits)
+                    return await self._keep(media, replace(file, chunks=_within(limit, file.chunks)), limits)
+            except Unavailable:
+                raise
             except Transient as error:
                 if not tries_left:
                     raise
@@ -134,6 +144,14 @@ class MediaFetcher:
 
 
 _SEEN_AS = {"image": ("image", "video"), "audio": ("audio", "video"), "video": ("video", "audio", "image")}
+
+
+async def _within(limit: asyncio.Timeout, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The chunks of a file, and no limit after the last one."""
+    async for chunk in chunks:
+        yield chunk
+    if not limit.expired():
+        limit.reschedule(None)
 
 
 async def _with_head(chunks: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes]]:

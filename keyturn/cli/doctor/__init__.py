@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def doctor(json: show.Json = False) -> None:
-    """Check settings, platforms, servers, persistence, clocks, schema, disk and processes. Exit code 1 if anything fails."""
+    """Check settings, platforms, files, servers, persistence, clocks, schema, disk and processes. Exit code 1 if anything fails."""
     from shared import log
 
     log.setup("error", "doctor")
@@ -44,12 +44,13 @@ def examine() -> list[Finding]:
 
 
 async def _examine(config: Settings) -> list[Finding]:
+    from keyturn.cli.doctor.blobs import check_blobs
     from keyturn.cli.doctor.configuration import check_configuration
     from keyturn.cli.doctor.database import check_database
     from keyturn.cli.doctor.platforms import ask_platforms
     from keyturn.cli.doctor.processes import check_backlog, check_closed_chats, check_pauses
 
-    findings = [*check_configuration(config), *await ask_platforms(config)]
+    findings = [*check_configuration(config), *await ask_platforms(config), await check_blobs(config)]
     readable, found = await check_database(config)
     findings += found
     answering, found = await _examine_servers(config)

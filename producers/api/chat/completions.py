@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
-from functools import partial
 from uuid import uuid4
 
 from starlette.requests import Request
@@ -25,21 +22,20 @@ from producers.api.chat.pending import PendingAnswer
 from producers.api.chat.request import read_request
 from producers.api.chat.stream import ChatStream, at_once, chunks
 from producers.api.chat.tasks import Task, task_of
-from producers.api.keys import ApiKeys, Caller
+from producers.api.keys import ApiKeys
+from producers.api.open_requests import OpenRequests
 from producers.heard import Event, Heard, parse_json
 from producers.server.body import read_body
 from producers.settling import Settler, Understanding
 from shared.background import end_tasks
 from shared.clock import now_ms
 from shared.context.tokens import estimate
-from shared.errors import Malformed, TooMany
+from shared.errors import Malformed
 from shared.live_text import TokensUsed
 from shared.pipeline import Pipeline
 from shared.platforms.api import NAME, ApiSettings
 from shared.routing import key_for
 from shared.session_key import MAIN
-
-RETRY_AFTER = timedelta(seconds=5)
 
 
 class _UnderstoodAlready(Understanding):
@@ -50,15 +46,15 @@ class _UnderstoodAlready(Understanding):
 
 
 class Completions:
-    """The route. It keeps nothing but how many requests of each key are open."""
+    """The route."""
 
-    def __init__(self, pipe: Pipeline, keys: ApiKeys, models: Models) -> None:
+    def __init__(self, pipe: Pipeline, keys: ApiKeys, models: Models, open_requests: OpenRequests) -> None:
         self._pipe = pipe
         self._keys = keys
         self._models = models
+        self._open = open_requests
         self._settings = pipe.settings.block(ApiSettings)
         self._settler = Settler(pipe, _UnderstoodAlready(), sets_aside_when_full=False, records_malformed=False)
-        self._open: Counter[str] = Counter()
 
     async def create(self, request: Request) -> Response:
         """Answer a request. Raises what http.py turns into statuses."""
@@ -93,7 +89,8 @@ class Completions:
         """Accept the message, and listen to what becomes of it from before that on."""
         inbound = inbound_of(asked, now_ms())
         key = str(key_for(inbound, self._pipe.settings))
-        pending = PendingAnswer(self._pipe, inbound, key, self._entered(asked.caller))
+        leave = self._open.enter("chat completions", asked.caller.sender, self._settings.open_requests)
+        pending = PendingAnswer(self._pipe, inbound, key, leave)
         try:
             await pending.listen()
             await self._settler.admit(inbound, asked.caller.sender)
@@ -102,18 +99,6 @@ class Completions:
             await pending.close()
             raise
         return pending
-
-    def _entered(self, caller: Caller) -> partial[None]:
-        """Count a request that is open; gives what is called when it is no more."""
-        if self._open[caller.sender] >= self._settings.open_requests:
-            raise TooMany("open requests", RETRY_AFTER)
-        self._open[caller.sender] += 1
-        return partial(self._left, caller.sender)
-
-    def _left(self, sender: str) -> None:
-        self._open[sender] -= 1
-        if not self._open[sender]:
-            del self._open[sender]
 
     async def _whole(self, request: Request, about: Completion, pending: PendingAnswer) -> Response:
         """The answer in one piece. Nobody reads it where the caller has left before."""
