@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from keyturn.cli import dead, deliveries, deploy, importing, keys, messages, pair, schedule, sessions
+from keyturn.cli import dead, deliveries, deploy, importing, keys, messages, pair, questions, schedule, sessions
 from keyturn.cli.connect import connect
 from keyturn.cli.dashboard import dashboard, login
 from keyturn.cli.doctor import doctor
@@ -170,6 +170,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(dead.app, name="dead")
 app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(pair.app, name="pair")
+app.add_typer(questions.app, name="questions")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(importing.app, name="import")

@@ -152,6 +152,7 @@ def delete(
 def forget(
     user: Annotated[str, typer.Option(callback=show.readable, help="Who: PLATFORM:ID.")],
     yes: show.Yes = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be gone.")] = False,
     vacuum: Annotated[
         bool, typer.Option("--vacuum", help="Then write SQLite's file anew, so that its unused space holds no word.")
     ] = False,
@@ -163,6 +164,9 @@ def forget(
     from shared.operating.sessions import vacuum as vacuum_file
 
     person = _person(user)
+    if dry_run:
+        _count_person(person, json)
+        return
     if vacuum:
         ask_store(lambda store, _: check_vacuum(store))
     if not yes:
@@ -181,6 +185,16 @@ def forget(
             typer.echo(f"no table names {person.id} any more")
     if forgotten.left:
         raise typer.Exit(1)
+
+
+def _count_person(person: Person, json: bool) -> None:
+    from shared.reading.person import kept_of_person
+
+    kept = ask_store(lambda store, _: kept_of_person(store, person))
+    if json:
+        show.as_json(kept)
+    else:
+        show.record(show.named(kept) | {"ids": ", ".join(kept.ids)})
 
 
 def _person(text: str) -> Person:

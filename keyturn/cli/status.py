@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,6 +12,7 @@ from keyturn.cli.deployment import ask
 
 if TYPE_CHECKING:
     from shared.pipeline import Pipeline
+    from shared.reading.stage_times import StageTimes
     from shared.reading.status import DeploymentStatus
 
 
@@ -32,10 +34,12 @@ def status(json: show.Json = False) -> None:
 async def _status(pipe: Pipeline) -> DeploymentStatus:
     from datetime import UTC, datetime
 
-    from shared.reading.overview import overview
+    from shared.reading.overview import in_time, overview
+    from shared.reading.stage_times import stage_times
     from shared.reading.status import status_of
 
-    return status_of(await overview(pipe), datetime.now(UTC))
+    seen, stages = await asyncio.gather(overview(pipe), in_time(stage_times(pipe.store)))
+    return status_of(seen, datetime.now(UTC), stages)
 
 
 def numbers(found: DeploymentStatus) -> dict[str, str]:
@@ -51,10 +55,21 @@ def numbers(found: DeploymentStatus) -> dict[str, str]:
         "wait behind a pause": f"{found.paused:,}, {_in_force(found.pauses)}",
         "messages not ended": found.messages_waiting.text if found.messages_waiting is not None else unknown,
         "replies not sent": found.replies_waiting.text if found.replies_waiting is not None else unknown,
+        "questions to people": found.questions.text if found.questions is not None else unknown,
         "dead letters": found.dead_letters.text if found.dead_letters is not None else unknown,
         "workers": f"{found.workers_alive} alive{silent}",
         "spent today": _spent(found),
+        **{f"stage: {one.stage}": _took(one) for one in found.stages or ()},
     }
+
+
+def _took(stage: StageTimes) -> str:
+    return f"half within {short_span(stage.p50_ms)}, 95 % within {short_span(stage.p95_ms)}"
+
+
+def short_span(ms: int) -> str:
+    """A length of time that may be below a second: 12ms, 9.1s, 3m12s."""
+    return f"{ms}ms" if ms < 1000 else span(ms / 1000)
 
 
 def _in_force(pauses: int | None) -> str:

@@ -31,7 +31,8 @@ _TOKEN, _SESSION = "token", "session"
 
 
 class Role(StrEnum):
-    """VIEW sees numbers and states. OPERATE also reads what was said, and repairs. ADMIN also deletes, and sees settings."""
+    """VIEW sees numbers and states. OPERATE also reads what was said, and repairs. ADMIN also deletes, and sees settings
+    and all that is kept of a person."""
 
     VIEW = "view"
     OPERATE = "operate"

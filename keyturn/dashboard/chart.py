@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from shared.reading.stage_times import StageTimes
 from shared.value import value
 
 WIDTH, HEIGHT = 240, 44
+BAR_WIDTH = 1000
 
 
 @value
@@ -31,3 +34,24 @@ def chart(values: Sequence[float], title: str) -> Chart | None:
     return Chart(
         points, f"0,{HEIGHT} {points} {WIDTH},{HEIGHT}", highest, f"{title}: now {values[-1]:g}, at most {highest:g}"
     )
+
+
+@value
+class StageBar:
+    """How long a stage takes, as a bar in thousandths of the width: half of the messages end within `middle`, 95 % within
+    `slow`."""
+
+    stage: StageTimes
+    middle: int
+    slow: int
+
+
+def stage_bars(stages: Sequence[StageTimes]) -> list[StageBar]:
+    """A bar for each stage. The scale is logarithmic, from a millisecond to the slowest: agents take seconds, the rest does not."""
+    slowest = max((stage.p95_ms for stage in stages), default=0)
+    whole = math.log10(max(10, slowest))
+
+    def width(ms: int) -> int:
+        return max(4, round(math.log10(max(1, ms)) / whole * BAR_WIDTH))
+
+    return [StageBar(stage, width(stage.p50_ms), width(stage.p95_ms)) for stage in stages]

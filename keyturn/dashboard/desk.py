@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from keyturn.dashboard.access import Login, LoginFiles, Role
+from keyturn.dashboard.forgetting import Forgettings
 from keyturn.dashboard.guard import Form, local_path
 from keyturn.dashboard.render import render
 from keyturn.dashboard.watch import Watch
@@ -28,13 +29,23 @@ ROOMS = (
     ("/dead", "Dead letters"),
     ("/deliveries", "Deliveries"),
     ("/sessions", "Sessions"),
+    ("/schedules", "Schedules"),
+    ("/questions", "Questions"),
     ("/pauses", "Pauses"),
     ("/queues", "Queues"),
     ("/workers", "Workers"),
     ("/usage", "Usage"),
-    ("/settings", "Settings"),
     ("/audit", "Audit log"),
+    ("/people", "People"),
+    ("/settings", "Settings"),
 )
+FOR_ADMINS = ("/people", "/settings")
+LIST_OF = {
+    "/conversation": "/conversations",
+    "/session": "/sessions",
+    "/schedule": "/schedules",
+    "/question": "/questions",
+}
 
 
 class Desk:
@@ -44,6 +55,7 @@ class Desk:
         self.pipe = pipe
         self.logins = LoginFiles(pipe.settings.data_dir)
         self.watch = Watch(pipe)
+        self.forgettings = Forgettings()
         self.followers = 0  # pages that are followed live now
         self.notes: defaultdict[str, deque[tuple[str, str]]] = defaultdict(lambda: deque(maxlen=NOTES_KEPT))
 
@@ -56,8 +68,8 @@ class Desk:
         common = {
             "login": visit.login,
             "may": rights(visit.login),
-            "rooms": ROOMS,
-            "room": "/" + visit.request.url.path.split("/")[1],
+            "rooms": [room for room in ROOMS if room[0] not in FOR_ADMINS or visit.login.role.may(Role.ADMIN)],
+            "room": LIST_OF.get(room := "/" + visit.request.url.path.split("/")[1], room),
             "here": visit.here,
             "notes": notes,
             "paused": self.watch.pauses,

@@ -59,6 +59,7 @@ async def _serve(config: Settings, listening: socket.socket, ready: Callable[[st
             await server.serve(sockets=[listening])
         finally:
             await end_tasks(sampling)
+            await app.state.desk.forgettings.end()
 
 
 def server_config(app: Guarded, config: Settings) -> uvicorn.Config:

@@ -71,6 +71,17 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{whole} s"
 
 
+def took(ms: int) -> str:
+    """A time span that may be below a second."""
+    return f"{ms} ms" if ms < 1000 else duration(ms / 1000)
+
+
+def until(at: datetime) -> str:
+    """How long it is until then; what is over is over."""
+    seconds = (at - datetime.now(UTC)).total_seconds()
+    return f"in {duration(seconds)}" if seconds > 0 else "now"
+
+
 def ago(at: datetime | None) -> str:
     """How long ago something was."""
     if at is None:
@@ -117,6 +128,8 @@ def _templates() -> jinja2.Environment:
             "iso": iso,
             "ago": ago,
             "duration": duration,
+            "took": took,
+            "until": until,
             "number": number,
             "pretty": pretty,
             "unchanged": unchanged,

@@ -19,6 +19,7 @@ from shared.pipeline import Pipeline
 from shared.reading.conversations import RecentConversation, recent_conversations
 from shared.reading.overview import ANSWER_SECONDS, Overview, in_time, overview
 from shared.reading.pauses import Pause, pauses_now
+from shared.reading.stage_times import StageTimes, stage_times
 from shared.value import value
 
 FRESH_SECONDS = 1.0
@@ -49,6 +50,8 @@ class Watch:
         self._paused_at = float("-inf")
         self.pauses: tuple[Pause, ...] = ()  # as the last look at them found them
         self.recent: tuple[RecentConversation, ...] = ()  # as the last look found them
+        self.stages: tuple[StageTimes, ...] = ()  # as the last look at them found them
+        self._staged_at = float("-inf")
         self.samples: deque[Sample] = deque(maxlen=SAMPLES)
 
     async def look(self) -> Overview:
@@ -59,6 +62,9 @@ class Watch:
                 recent = await in_time(recent_conversations(self._pipe, RECENT)) if seen.stored is not None else None
                 if recent is not None:
                     self.recent = recent
+                if seen.stored is not None and monotonic() - self._staged_at > SAMPLE_SECONDS:
+                    self.stages = await in_time(stage_times(self._pipe.store)) or self.stages
+                    self._staged_at = monotonic()
                 self._newest = monotonic(), seen
             return self._newest[1]
 

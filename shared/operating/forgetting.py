@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import groupby
 from time import monotonic
@@ -39,7 +40,23 @@ class ForgottenPerson:
     left: tuple[Remains, ...]
 
 
-async def forget_person(pipe: Pipeline, person: Person) -> ForgottenPerson:
+@value
+class ForgetProgress:
+    """How far the forgetting of a person has come: what is done now, and how much of it."""
+
+    doing: str
+    done: int
+    total: int
+
+
+Tell = Callable[[ForgetProgress], None]
+
+
+def tell_nobody(_: ForgetProgress) -> None:
+    """For those who only want the result."""
+
+
+async def forget_person(pipe: Pipeline, person: Person, tell: Tell = tell_nobody) -> ForgottenPerson:
     """Remove everything that is kept of a person, under both ids where the platform gave them two, then look through every
     table for the ids.
 
@@ -48,8 +65,12 @@ async def forget_person(pipe: Pipeline, person: Person) -> ForgottenPerson:
     """
     # The id that was given comes last: after a crash, the rest is still found by it.
     ids = [*await pipe.store.people.other_ids(person), person.id]
-    forgotten = [await _forget_id(pipe, Person(person.platform, id)) for id in ids]
-    left = {one: None for id in ids for one in await remains(pipe.store.database, id)}
+    forgotten = [await _forget_id(pipe, Person(person.platform, id), tell) for id in ids]
+
+    def looked(done: int, total: int) -> None:
+        tell(ForgetProgress("looking through all tables for what still names them", done, total))
+
+    left = {one: None for id in ids for one in await remains(pipe.store.database, id, looked)}
     if not any(forgotten) and not left:
         raise NotFound(f"nothing is kept of {person.platform}:{person.id}")
     counts = zip(*(one or _NONE for one in forgotten), strict=True)
@@ -61,7 +82,7 @@ _NOTHING = PersonRecords(*((),) * 18)
 _NONE = (0,) * 7
 
 
-async def _forget_id(pipe: Pipeline, person: Person) -> tuple[int, ...] | None:
+async def _forget_id(pipe: Pipeline, person: Person, tell: Tell) -> tuple[int, ...] | None:
     """What was removed, in the order of ForgottenPerson's fields; None: nothing is kept under this id."""
     began = monotonic()
     store, first = pipe.store, await pipe.store.people.records(person)
@@ -69,10 +90,10 @@ async def _forget_id(pipe: Pipeline, person: Person) -> tuple[int, ...] | None:
         return None
     files, found = set(first.blobs), first
     for _ in range(TRIES):
-        await _end_waiting(pipe, found)
+        await _end_waiting(pipe, found, tell)
         # before their sessions: by those the rest is found again after a crash
         await store.people.forget(person, found)
-        whole = await _without_words(pipe, found)
+        whole = await _without_words(pipe, found, tell)
         if found.pauses:  # when nothing waits behind them any more
             await enforce_pauses(pipe)
         found = await store.people.records(person)
@@ -89,8 +110,9 @@ async def _forget_id(pipe: Pipeline, person: Person) -> tuple[int, ...] | None:
     return *map(len, counted), await _remove_files(pipe, sorted(files), timedelta(seconds=monotonic() - began))
 
 
-async def _end_waiting(pipe: Pipeline, found: PersonRecords) -> None:
-    for id in found.waiting:
+async def _end_waiting(pipe: Pipeline, found: PersonRecords, tell: Tell) -> None:
+    for done, id in enumerate(found.waiting):
+        tell(ForgetProgress("ending their messages that wait", done, len(found.waiting)))
         try:
             dropped = await drop_message(pipe, id, tell=False)
         except NotPending:  # a worker was faster
@@ -99,10 +121,11 @@ async def _end_waiting(pipe: Pipeline, found: PersonRecords) -> None:
             raise Unavailable(f"a message of theirs is still in Redis: {dropped.note}. Try again then")
 
 
-async def _without_words(pipe: Pipeline, found: PersonRecords) -> bool:
+async def _without_words(pipe: Pipeline, found: PersonRecords, tell: Tell) -> bool:
     """Delete the person's sessions, and replace their words elsewhere. False: a turn was in the way of some."""
     whole = True
-    for row in found.sessions:
+    for done, row in enumerate(found.sessions):
+        tell(ForgetProgress("deleting their conversations", done, len(found.sessions)))
         whole &= await pipe.store.delete(row["id"], row["version"])
     for _, rows in groupby(found.shared_rows, key=lambda row: str(row["session_id"])):
         whole &= await pipe.store.people.blank([*rows])

@@ -60,6 +60,7 @@ class StoredNow:
     newest_part: int
     today: SpentInAll
     pauses: tuple[PauseScope, ...] = ()  # in force
+    questions: BoundedCount = BoundedCount(0)  # that wait for a person
 
 
 @value
@@ -151,4 +152,5 @@ async def stored_now(pipe: Pipeline) -> StoredNow:
     )
     today = await pipe.store.usage.of_all_lately(day_of(int(datetime.now(UTC).timestamp() * 1000)))
     paused = tuple(stored_scope(pause["scope"]) for pause in (await pipe.store.pauses.now()).rows)
-    return StoredNow(messages, replies, BoundedCount(row["dead_open"]), row["newest_part"], today, paused)
+    dead, asked = BoundedCount(row["dead_open"]), BoundedCount(row["asks_open"])
+    return StoredNow(messages, replies, dead, row["newest_part"], today, paused, asked)

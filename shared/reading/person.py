@@ -33,6 +33,7 @@ from shared.reading.export import export_session, json_line
 from shared.reading.sessions import session_from
 from shared.store import Store
 from shared.store.people import PersonRecords, PersonWords
+from shared.value import value
 
 _KINDS = (
     ("shared_message", "shared_rows", ("session_id", "n", "text", "created_at")),
@@ -67,6 +68,62 @@ async def export_person(store: Store, person: Person) -> AsyncIterator[bytes]:
             yield line
     if not lines:
         raise NotFound(f"nothing is kept of {person.platform}:{person.id}")
+
+
+@value
+class KeptOfPerson:
+    """How much is kept of a person, under all ids that they are known by."""
+
+    ids: tuple[str, ...]
+    sessions: int  # their own conversations, each with its transcript
+    shared_rows: int  # what they said in conversations of several
+    messages: int  # in the journal
+    waiting: int  # of these, not ended yet
+    dead_letters: int
+    notes: int
+    schedules: int
+    tasks: int
+    questions: int  # to them, in conversations of several
+    files: int
+    usage: int  # days, agents and models with costs
+    pairings: int
+    pauses: int
+    audit: int  # actions of operators that name a conversation of theirs
+
+    @property
+    def is_nothing(self) -> bool:
+        counted = (getattr(self, name) for name in _COUNTED)
+        return not any(counted)
+
+
+# Where each count comes from.
+_COUNTED = {
+    "sessions": ("sessions",),
+    "shared_rows": ("shared_rows",),
+    "messages": ("waiting", "ended"),
+    "waiting": ("waiting",),
+    "dead_letters": ("letters",),
+    "notes": ("notes",),
+    "schedules": ("schedules",),
+    "tasks": ("tasks",),
+    "questions": ("asks",),
+    "files": ("blobs",),
+    "usage": ("usage",),
+    "pairings": ("pairing",),
+    "pauses": ("pauses",),
+    "audit": ("audit",),
+}
+
+
+async def kept_of_person(store: Store, person: Person) -> KeptOfPerson:
+    """What `export_person` would write and `forget_person` would remove, counted. Changes nothing. Reads whole tables."""
+    ids = (person.id, *await store.people.other_ids(person))
+    records = [await store.people.records(Person(person.platform, id)) for id in ids]
+    counts = {
+        name: sum(len(getattr(found, field)) for found in records for field in fields)
+        for name, fields in _COUNTED.items()
+    }
+    return KeptOfPerson(ids, **counts)
 
 
 def _others(found: PersonRecords) -> Iterator[bytes]:

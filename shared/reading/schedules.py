@@ -9,9 +9,11 @@ from shared.errors import NotFound
 from shared.schedules.rule import next_times
 from shared.schedules.schedule import Schedule, ScheduleState
 from shared.store import Store
+from shared.store.database import Row
 from shared.value import value
 
 NEXT_TIMES = 3
+LAST_SLOTS = 5  # of each schedule in a list
 
 
 @value
@@ -41,6 +43,11 @@ class ShownSlot:
     by_hand: bool
     id: str | None
     turn: str | None
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, in a word: the state of its message where it fired, else why it did not run."""
+        return (self.turn or "forgotten") if self.state == "fired" else self.state
 
 
 @value
@@ -77,14 +84,35 @@ async def listed_schedules(store: Store, limit: int, owner: str | None = None) -
     return tuple(shown(schedule, now) for schedule in await store.schedules.listed(limit, owner))
 
 
+@value
+class SchedulePage:
+    """Schedules with their newest slots; those that this version cannot read, by id, each with the reason; and where the next
+    page begins."""
+
+    schedules: tuple[ScheduleAndSlots, ...]
+    unreadable: dict[str, str]
+    more: tuple[int, str] | None
+
+
+async def schedule_page(store: Store, state: ScheduleState | None, limit: int, after: tuple[int, str]) -> SchedulePage:
+    """Some schedules of everybody, of one state where it is given, oldest first, after a place."""
+    now = now_ms()
+    found, unreadable, more = await store.schedules.page(after, state.value if state is not None else None, limit)
+    fires = await store.schedules.last_fires_of([schedule.id for schedule in found], LAST_SLOTS)
+    pairs = zip(found, fires, strict=True)
+    schedules = tuple(ScheduleAndSlots(shown(schedule, now), tuple(map(_slot, rows))) for schedule, rows in pairs)
+    return SchedulePage(schedules, unreadable, more)
+
+
 async def one_schedule(store: Store, id: str, limit: int) -> ScheduleAndSlots:
     """A schedule and its newest slots."""
     schedule = await store.schedules.find(id)
     if schedule is None:
         raise NotFound(f"there is no schedule {id:.60}")
     rows = await store.schedules.last_fires(id, limit)
-    slots = tuple(
-        ShownSlot(moment(row["slot"]), row["state"], row["reason"], bool(row["manual"]), row["inbound_id"], row["turn"])
-        for row in rows
-    )
-    return ScheduleAndSlots(shown(schedule, now_ms()), slots)
+    return ScheduleAndSlots(shown(schedule, now_ms()), tuple(map(_slot, rows)))
+
+
+def _slot(row: Row) -> ShownSlot:
+    by_hand, id = bool(row["manual"]), row["inbound_id"]
+    return ShownSlot(moment(row["slot"]), row["state"], row["reason"], by_hand, id, row["turn"])

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from shared.lane_key import DELIVERIES, TURNS
 from shared.reading.overview import BoundedCount, Overview
+from shared.reading.stage_times import StageTimes
 from shared.reading.verdict import Mood, verdict
 from shared.value import value
 
@@ -38,10 +39,12 @@ class DeploymentStatus:
     cost_today_usd: Decimal | None  # None also where no price is known
     paused: int = 0  # keys that wait behind a pause: conversations, and chats with replies
     pauses: int | None = 0  # in force
+    questions: BoundedCount | None = None  # that wait for a person
+    stages: tuple[StageTimes, ...] | None = None  # of the messages that were answered last
 
 
-def status_of(seen: Overview, now: datetime) -> DeploymentStatus:
-    """The status that an overview stands for."""
+def status_of(seen: Overview, now: datetime, stages: tuple[StageTimes, ...] | None = None) -> DeploymentStatus:
+    """The status that an overview and the times of the stages stand for."""
     turns, deliveries, stored = seen.lane(TURNS), seen.lane(DELIVERIES), seen.stored
     said = verdict(seen, now)
     alive = [worker for worker in seen.workers if worker.alive]
@@ -70,6 +73,8 @@ def status_of(seen: Overview, now: datetime) -> DeploymentStatus:
         cost_today_usd=stored.today.cost_usd if stored is not None and stored.today.cost != "unknown" else None,
         paused=seen.paused,
         pauses=len(stored.pauses) if stored is not None else None,
+        questions=stored.questions if stored is not None else None,
+        stages=stages,
     )
 
 

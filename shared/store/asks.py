@@ -6,7 +6,7 @@ the answer: it is mail, and the turn that it begins takes the run up. After a cr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Protocol, TypedDict, Unpack
 
@@ -47,6 +47,11 @@ class AsksSql(Protocol):
     ) -> Step: ...
     def commit_answer(self, *, ask: str, answer: str, session_id: str, turn_id: str, now: int) -> Step: ...
     def open_asks(self, *, session_key: str) -> Step: ...
+    def asks_page(self, *, after_at: int, after_id: str, limit: int) -> Step: ...
+    def asks_of_key(self, *, session_key: str, limit: int) -> Step: ...
+    def ask_by_id(self, *, ask: str) -> Step: ...
+    def calls_of_runs(self, *, runs: str) -> Step: ...
+    def withdraw_ask(self, *, ask: str, now: int) -> Step: ...
     def answers_of_run(self, *, run: str) -> Step: ...
     def find_ask(self, *, ask: str) -> Step: ...
     def last_ended_ask(self, *, session_key: str) -> Step: ...
@@ -74,8 +79,7 @@ class OpenAsk:
 
     @property
     def number(self) -> int:
-        """The number that the chat was shown it with, among the questions of its turn. It stays when others are answered."""
-        return int(self.id.rpartition("_")[2]) + 1
+        return ask_number(self.id)
 
 
 @value
@@ -100,7 +104,7 @@ class OverdueAsk:
     @property
     def source(self) -> Source:
         """Who was asked, and where; Malformed where the record cannot be read."""
-        return _source(self.source_json)
+        return read_source(self.source_json)
 
 
 class AskStore:
@@ -113,6 +117,33 @@ class AskStore:
         """The open questions of a conversation, oldest first."""
         [rows] = await self._database.read(sql.open_asks(session_key=session_key))
         return [_open(row) for row in rows]
+
+    async def page(self, after: tuple[int, str], limit: int) -> list[Row]:
+        """Open questions of everybody, the oldest first, after a time (wall clock, ms) and an id."""
+        [rows] = await self._database.read(sql.asks_page(after_at=after[0], after_id=after[1], limit=limit))
+        return rows
+
+    async def of_key(self, session_key: str, limit: int) -> list[Row]:
+        """Open questions of one conversation, the oldest first."""
+        [rows] = await self._database.read(sql.asks_of_key(session_key=session_key, limit=limit))
+        return rows
+
+    async def find(self, ask: str) -> Row | None:
+        """A question, however it stands."""
+        [rows] = await self._database.read(sql.ask_by_id(ask=ask))
+        return rows[0] if rows else None
+
+    async def planned_calls(self, runs: Iterable[str]) -> list[Row]:
+        """The tool calls that these runs have planned and not begun, in order."""
+        listed = encode_text([{"id": run} for run in dict.fromkeys(runs)])
+        [rows] = await self._database.read(sql.calls_of_runs(runs=listed))
+        return rows
+
+    async def withdraw(self, ask: str, now: int) -> bool:
+        """Let the time of a question be over now: a housekeeper ends it as it ends those that nobody answered in time. False: it
+        is not open, or its time was over."""
+        [rows] = await self._database.write(sql.withdraw_ask(ask=ask, now=now))
+        return bool(rows)
 
     async def answers(self, run: str) -> dict[str, Said]:
         """What was said to the questions of a run that are answered already, by `Ask.id`."""
@@ -142,6 +173,11 @@ class AskStore:
     async def forget(self, before: int) -> None:
         """Delete the questions that ended before a time."""
         await self._database.write(sql.forget_asks(before=before))
+
+
+def ask_number(id: str) -> int:
+    """The number that the chat was shown a question with, among the questions of its turn. It stays when others are answered."""
+    return int(id.rpartition("_")[2]) + 1
 
 
 def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask], counted: int = 0) -> tuple[Also, ...]:
@@ -209,12 +245,13 @@ def _open(row: Row) -> OpenAsk:
         row["text"],
         tuple(orjson.loads(row["choices"])),
         bool(row["is_approval"]),
-        _source(row["source"]),
+        read_source(row["source"]),
         row["expires_at"],
     )
 
 
-def _source(record: str) -> Source:
+def read_source(record: str) -> Source:
+    """Who was asked, and where; Malformed where the record cannot be read."""
     try:
         fields = orjson.loads(record)
     except orjson.JSONDecodeError:

@@ -32,6 +32,30 @@ WHERE id = :ask AND state = 'open'
 SELECT id, run_id, session_id, name, text, choices, is_approval, source, expires_at
 FROM asks WHERE session_key = :session_key AND state = 'open' ORDER BY created_at, id
 
+-- name: asks_page
+-- Open questions of everybody, the oldest first, after a given place.
+SELECT id, run_id, session_key, text, choices, is_approval, source, expires_at, created_at FROM asks
+WHERE state = 'open' AND (created_at, id) > (:after_at, :after_id) ORDER BY created_at, id LIMIT :limit
+
+-- name: asks_of_key
+-- What operators see of the open questions of one conversation, the oldest first.
+SELECT id, run_id, session_key, text, choices, is_approval, source, expires_at, created_at FROM asks
+WHERE session_key = :session_key AND state = 'open' ORDER BY created_at, id LIMIT :limit
+
+-- name: ask_by_id
+-- One question, however it stands.
+SELECT id, run_id, session_key, text, choices, is_approval, source, expires_at, created_at, state FROM asks WHERE id = :ask
+
+-- name: calls_of_runs
+-- The tool calls that some runs have planned and not begun.
+SELECT run_id, name FROM steps
+WHERE run_id IN (SELECT value ->> 'id' FROM {{each}}(:runs)) AND kind <> 'response' AND state = 'planned' ORDER BY run_id, n
+
+-- name: withdraw_ask
+-- Let the time of an open question be over now.
+UPDATE asks SET expires_at = :now WHERE id = :ask AND state = 'open' AND (expires_at IS NULL OR expires_at > :now)
+RETURNING id
+
 -- name: answers_of_run
 -- What was said to questions of a run that wait for the others.
 SELECT name, answer FROM asks WHERE run_id = :run AND state = 'answered' AND answer <> ''

@@ -30,6 +30,7 @@ class OverviewSql(Protocol):
     def dead_of_conversation(self, *, session_key: str, limit: int) -> Step: ...
     def sessions_before(self, *, before: int, before_id: str, limit: int) -> Step: ...
     def sessions_of_person(self, *, owner: str, limit: int) -> Step: ...
+    def stage_moments(self, *, since: int, limit: int) -> Step: ...
 
 
 sql = declared(OverviewSql)
@@ -92,6 +93,10 @@ class OverviewRows:
     async def sessions_of(self, owner: str, limit: int) -> list[Row]:
         """The sessions of an owner, the last active first."""
         return await self._rows(sql.sessions_of_person(owner=owner, limit=limit))
+
+    async def stage_moments(self, since: int, limit: int) -> list[Row]:
+        """When the newest answered messages since a time (wall clock, ms) passed each stage, `limit` at the most."""
+        return await self._rows(sql.stage_moments(since=since, limit=limit))
 
     async def _rows(self, step: Step) -> list[Row]:
         [rows] = await self._database.read(step)

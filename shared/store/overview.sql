@@ -1,8 +1,8 @@
--- What an overview shows. Tables: inbox, outbox, dead. Nothing is written here. Counts stop at a bound, and lists are pages
+-- What an overview shows. Tables: inbox, outbox, dead, asks, turns. Nothing is written here. Counts stop at a bound, and lists are pages
 -- that an index gives, so that a look costs the same however much waits.
 
 -- name: overview_counts
--- How many inbounds, parts and dead letters wait, each up to a bound; since when those that were counted wait; and the number
+-- How many inbounds, parts, dead letters and questions wait, each up to a bound; since when those that were counted wait; and the number
 -- of the newest part, which grows with every reply.
 SELECT (SELECT COUNT(*) FROM (SELECT 1 AS one FROM inbox WHERE state = 'pending' LIMIT :bound) AS counted) AS inbound_waiting,
        (SELECT MIN(received_at) FROM
@@ -12,6 +12,7 @@ SELECT (SELECT COUNT(*) FROM (SELECT 1 AS one FROM inbox WHERE state = 'pending'
        (SELECT MIN(created_at) FROM
            (SELECT created_at FROM outbox WHERE state IN ('pending', 'sending') LIMIT :bound) AS counted) AS outbox_oldest,
        (SELECT COUNT(*) FROM (SELECT 1 AS one FROM dead WHERE state = 'open' LIMIT :bound) AS counted) AS dead_open,
+       (SELECT COUNT(*) FROM (SELECT 1 AS one FROM asks WHERE state = 'open' LIMIT :bound) AS counted) AS asks_open,
        (SELECT COALESCE(MAX(id), 0) FROM outbox) AS newest_part
 
 -- name: parts_oldest
@@ -120,3 +121,21 @@ ORDER BY flagged.id DESC LIMIT :limit
 -- The parts that one destination waits for, in order.
 SELECT id, destination, session_key, platform, state, attempts, ambiguous, receipt, reason, created_at, sending_at, sent_at
 FROM outbox WHERE destination = :destination AND state IN ('pending', 'sending') ORDER BY id LIMIT :limit
+
+-- name: stage_moments
+-- When the newest answered messages since a time passed each stage. `sending_at` is that of the first part, `sent_at` that of the
+-- last; NULL where no part was sent, or some are not sent yet.
+SELECT ended.session_key, ended.received_at, turns.claimed_at, turns.started_at, turns.committed_at,
+       (SELECT MIN(sending_at) FROM outbox WHERE outbox.turn_id = turns.id) AS sending_at,
+       (SELECT CASE WHEN COUNT(sent_at) = COUNT(*) THEN MAX(sent_at) END FROM outbox WHERE outbox.turn_id = turns.id) AS sent_at
+FROM (
+    SELECT session_key, turn_id, state, received_at
+-- [sqlite]
+    FROM inbox INDEXED BY inbox_ended
+-- [postgres]
+    FROM inbox
+-- [both]
+    WHERE state <> 'pending' AND payload <> '' AND finished_at >= :since
+    ORDER BY finished_at DESC LIMIT :limit
+) AS ended JOIN turns ON turns.id = ended.turn_id
+WHERE ended.state = 'answered'

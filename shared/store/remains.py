@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from shared.escape import escape
 from shared.store.database import Database
@@ -27,13 +28,18 @@ class Remains:
     rows: int
 
 
-async def remains(database: Database, id: str) -> list[Remains]:
-    """The tables in whose texts the id still stands as a word of its own."""
+def _nobody(done: int, total: int) -> None:
+    """Hears how far a look has come, and does nothing about it."""
+
+
+async def remains(database: Database, id: str, tell: Callable[[int, int], None] = _nobody) -> list[Remains]:
+    """The tables in whose texts the id still stands as a word of its own. `tell` hears how many tables are done, of how many."""
     spellings = {id, escape(id)}
     word = re.compile("|".join(rf"(?<!{_WORD}){re.escape(text)}(?!{_WORD})" for text in spellings))
     [tables] = await database.read(Step(_TABLES, {}))
     found = []
-    for table in sorted(row["name"] for row in tables):
+    for done, table in enumerate(sorted(row["name"] for row in tables)):
+        tell(done, len(tables))
         count = await _rows_with(database, table, word)
         if count:
             found.append(Remains(table, count))

@@ -67,6 +67,7 @@ class SchedulesSql(Protocol):
     def add_schedule(self, **row: Unpack[ScheduleRow]) -> Step: ...
     def schedule_by_id(self, *, id: str) -> Step: ...
     def schedules_listed(self, *, owner: str | None, limit: int) -> Step: ...
+    def schedules_page(self, *, after_at: int, after_id: str, state: str | None, limit: int) -> Step: ...
     def schedules_due(self, *, now: int, limit: int) -> Step: ...
     def schedules_next(self) -> Step: ...
     def put_off_schedule(self, *, schedule_id: str, due_at: int, look_at: int, late_since: int) -> Step: ...
@@ -139,6 +140,16 @@ class Schedules:
             log.get().error("schedule cannot be read", schedule=id, reason=reason)
         return found
 
+    async def page(
+        self, after: tuple[int, str], state: str | None, limit: int
+    ) -> tuple[list[Schedule], dict[str, str], tuple[int, str] | None]:
+        """Schedules, of one state where it is given, oldest first, after a time and an id; those that this process cannot read,
+        each with the reason; and where the next page begins, if there may be one."""
+        step = sql.schedules_page(after_at=after[0], after_id=after[1], state=state, limit=limit)
+        [rows] = await self._database.read(step)
+        more = (rows[-1]["created_at"], rows[-1]["id"]) if len(rows) == limit else None
+        return *_readable(rows), more
+
     async def due(self, now: int, limit: int) -> tuple[list[Schedule], dict[str, str], int | None]:
         """The schedules to look at; those that this process cannot read, each with the reason; and when the next is due."""
         rows, [soonest] = await self._database.read(sql.schedules_due(now=now, limit=limit), sql.schedules_next())
@@ -191,6 +202,10 @@ class Schedules:
         """The newest slots of a schedule, and what became of their turns."""
         [rows] = await self._database.read(sql.last_fires(schedule_id=id, limit=limit))
         return rows
+
+    async def last_fires_of(self, ids: Sequence[str], limit: int) -> list[list[Row]]:
+        """The newest slots of each of some schedules."""
+        return await self._database.read(*(sql.last_fires(schedule_id=id, limit=limit) for id in ids)) if ids else []
 
     async def last_ended(self, id: str, limit: int) -> list[str]:
         """The states of the newest turns of a schedule since it was resumed, the newest first."""

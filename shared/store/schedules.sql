@@ -23,6 +23,13 @@ SELECT id, name, owner, agent, rule, text, targets, origin, missed, overlap, win
 FROM schedules WHERE owner = COALESCE(CAST(:owner AS TEXT), owner)
 ORDER BY created_at, id LIMIT :limit
 
+-- name: schedules_page
+-- All schedules, or those in one state, oldest first, after a given place.
+SELECT id, name, owner, agent, rule, text, targets, origin, missed, overlap, window_ms, state, reason, due_at, late_since,
+       created_at
+FROM schedules WHERE (created_at, id) > (:after_at, :after_id) AND state = COALESCE(CAST(:state AS TEXT), state)
+ORDER BY created_at, id LIMIT :limit
+
 -- name: schedules_due
 -- The schedules that a housekeeper has to look at, the longest due first.
 SELECT id, name, owner, agent, rule, text, targets, origin, missed, overlap, window_ms, state, reason, due_at, late_since,

@@ -11,7 +11,7 @@ from keyturn.dashboard.app import PAGES
 from tests.browser.furniture import ONE_OF_SEVERAL
 from tests.browser.house import House
 from tests.browser.visitors import Guest, Look, a_guest
-from tests.security.test_dashboard_text import fill
+from tests.security.test_dashboard_text import QUESTION, SCHEDULE, fill
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 RUN = "window.ran=1;document.title='ran'"
@@ -55,6 +55,8 @@ async def test_nothing_that_a_stranger_wrote_runs_on_any_page(browser: Browser, 
         f"/session?id={session['id']}",
         f"/sessions?q={quote(HOSTILE)}",
         "/dead/letter?id=1",
+        f"/schedule?id={SCHEDULE}",
+        f"/question?id={QUESTION}",
         "/deliveries?show=flagged",
         "/usage?by=model",
         "/usage?by=user",
@@ -68,6 +70,9 @@ async def test_nothing_that_a_stranger_wrote_runs_on_any_page(browser: Browser, 
             (f"/conversation?key={quote(key)}", "Show what was said"),
             (f"/session?id={session['id']}", "Show what was said"),
             (f"/session?id={session['id']}", "Delete…"),
+            (f"/schedule?id={SCHEDULE}", "Show what the agent is asked"),
+            (f"/schedule?id={SCHEDULE}", "Remove…"),
+            (f"/question?id={QUESTION}", "Show what is asked"),
             ("/dead/letter?id=1", "Show the payload"),
         ):
             await guest.open(path)
@@ -82,6 +87,27 @@ async def test_nothing_that_a_stranger_wrote_runs_on_any_page(browser: Browser, 
         await expect(guest.page.locator("#recent li").filter(has_text="dm:later")).to_be_visible()
         await harmless(guest)
         guest.troubles.expected_status.update((404, 409))
-        for path in ("/messages?id=", "/conversation?key=", "/session?id=", "/dead?state=", "/"):
+        led = (
+            "/messages?id=",
+            "/conversation?key=",
+            "/session?id=",
+            "/schedule?id=",
+            "/question?id=",
+            "/dead?state=",
+            "/",
+        )
+        for path in led:
             await guest.open(path + quote(HOSTILE, safe=""))
             await harmless(guest)
+        await guest.open("/schedules")
+        for field in ("when", "text", "to", "name"):
+            await guest.page.fill(f"#{field}", HOSTILE[:60])
+        await guest.press("Add the schedule")
+        await expect(guest.page.get_by_role("alert")).to_contain_text("Nothing was added")
+        await expect(guest.page.get_by_label("When", exact=True)).to_have_value(HOSTILE[:60])
+        await harmless(guest)
+        await guest.open("/people")
+        await guest.page.fill("#person", f"api:{HOSTILE[:400]}")
+        await guest.press("Count what is kept")
+        await guest.says("Nothing is kept of them.")
+        await harmless(guest)

@@ -48,7 +48,9 @@ class Troubles:
         return any(f"status of {status}" in text for status in self.expected_status)
 
     def _failed(self, request: Request) -> None:
-        if not request.url.endswith("/live"):  # a page that is left closes its stream
+        if not request.url.endswith(
+            ("/live", "/export")
+        ):  # a page that is left closes its stream; a download leaves none
             self.found.append(f"failed: {request.method} {request.url} {request.failure}")
 
     def _answered(self, response: Response) -> None:

@@ -13,6 +13,8 @@ import pytest
 from keyturn.dashboard import render
 from keyturn.dashboard.access import Role
 from keyturn.dashboard.app import PAGES
+from shared.codec import encode_text
+from shared.messages import Source
 from shared.pipeline import Pipeline
 from tests.store.books import write
 from tests.support.dashboard import Page, Visitor, visiting
@@ -55,7 +57,6 @@ def harmless(page: Page) -> None:
         assert not [name for name in values if name.startswith("on") or name == "style"], (tag, values)
         for name in ("href", "src", "action", "formaction"):
             assert re.match(r"[/#]", values.get(name, "/")), (tag, values)
-    assert not re.search("[\u202e\u200b\x1b]", page.html)
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
@@ -89,6 +90,12 @@ async def test_hostile_text_in_every_field_is_shown_as_text_on_every_page(rig: R
         await admin.act("/session/delete", id=session["id"]),
         await admin.act("/dead/read", id=1),
         await admin.act("/dead/bulk", action="replay", reason=text),
+        await admin.page("/schedule", id=SCHEDULE),
+        await admin.act("/schedule/read", id=SCHEDULE),
+        await admin.act("/schedule/remove", id=text),
+        await admin.page("/question", id=QUESTION),
+        await admin.act("/question/read", id=QUESTION),
+        await admin.act("/people/look", person="webhook:u1"),
     ]
     for answer in (
         await admin.get("/messages", id=text),
@@ -96,17 +103,31 @@ async def test_hostile_text_in_every_field_is_shown_as_text_on_every_page(rig: R
         await admin.get("/session", id=text),
         await admin.get("/dead", state=text),
         await admin.post("/dead/one", id="1", action=text),
+        await admin.get("/schedule", id=text),
+        await admin.get("/question", id=text),
+        await admin.post("/people/look", person=text),
+        await admin.post("/people/forget", person=f"webhook:{text}", typed="no"),
+        await admin.post("/people/forget", person=f"webhook:{text}", typed=f"webhook:{text}"),
+        await admin.post("/people/forget/follow", run=text),
         await admin.get(f"/{quote(text, safe='')}"),
         await admin.get("/login", next=text),
     ):
         pages.append(Page(answer.text))
     for page in pages:
         harmless(page)
+        assert not re.search("[\u202e\u200b\x1b]", page.html)
+    for answer in (  # fields that are sent back to us keep every character
+        await admin.post("/schedules/add", when=text, text=text, to=text, name=text, missed=text, window=text),
+        await admin.post("/schedules/add", when="@daily", text=text, to="local", missed=text),
+        await admin.post("/people/look", person=f"webhook:{text}"),
+    ):
+        harmless(Page(answer.text))
     shown = " ".join(page.text for page in pages)
     assert re.sub(r"\s+", " ", render.shown(text)).strip() in shown
 
 
-LED_TO = ("/live", "/conversation", "/session", "/dead/letter")
+LED_TO = ("/live", "/conversation", "/session", "/dead/letter", "/schedule", "/question")
+SCHEDULE, QUESTION = "sch_hostile", "ask_hostile_000"
 
 
 async def fill(rig: Rig, text: str) -> None:
@@ -122,6 +143,30 @@ async def fill(rig: Rig, text: str) -> None:
         "INSERT INTO usage (session_id, owner, agent, model, day, requests, input, output, cache_read, cache_write, total,"
         " cost_nano, priced, updated_at)"
         f" VALUES ('s', '{quoted}', '{quoted}', '{quoted}', date('now'), 1, 1, 1, 1, 1, 1, 1, 1, 1)",
+    )
+    columns = "(id, name, owner, agent, rule, text, targets, missed, overlap, state, reason, due_at, look_at, claim, created_at)"
+    for id, rule in ((SCHEDULE, "every 7200000 from 1"), (f"{SCHEDULE}_{quoted}", quoted)):
+        values = (
+            f"'{quoted}', 'local', 'main', '{rule}', '{quoted}', '[\"local\"]', 'last', 'skip', 'paused', '{quoted}'"
+        )
+        await write(store, f"INSERT INTO schedules {columns} VALUES ('{id}', {values}, 1, 1, '', 1)")
+    await write(store, f"UPDATE schedules SET owner = '{quoted}'")
+    await write(
+        store,
+        "INSERT INTO schedule_fires (schedule_id, slot, manual, state, reason, inbound_id, created_at)"
+        f" VALUES ('{SCHEDULE}', 1, 0, '{quoted}', '{quoted}', '{quoted}', 1)",
+    )
+    asked = encode_text(Source("webhook", text, user=text, user_name=text)).replace("'", "''")
+    choices = encode_text([text]).replace("'", "''")
+    await write(
+        store,
+        "INSERT INTO asks (id, run_id, session_key, session_id, name, text, choices, is_approval, source, state, answer,"
+        f" created_at) VALUES ('{QUESTION}', 'run', '{quoted}', 's', 'n', '{quoted}', '{choices}', 1, '{asked}', 'open', '', 1)",
+    )
+    await write(
+        store,
+        "INSERT INTO steps (run_id, n, kind, call_id, name, arguments, effect, state, body)"
+        f" VALUES ('run', 1, 'call', 'c', '{quoted}', '', '', 'planned', '')",
     )
     await write(store, f"INSERT INTO pause (scope, who, since) VALUES ('{quoted}', '{quoted}', 1)")
     await write(

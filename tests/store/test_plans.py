@@ -78,6 +78,11 @@ QUERIES: dict[str, dict[str, Any]] = {
     "dead_matching": {"kind": None, "reason": "r", "session_key": None},
     "dead_next": {"kind": None, "reason": "r", "session_key": None, "after": 0, "newest": 10**9, "limit": 50},
     "dead_of_conversation": {"session_key": key_of("7"), "limit": 50},
+    "stage_moments": {"since": 10, "limit": 50},
+    "asks_page": {"after_at": 1, "after_id": "ask_7", "limit": 50},
+    "asks_of_key": {"session_key": key_of("7"), "limit": 50},
+    "open_asks": {"session_key": key_of("7")},
+    "schedules_page": {"after_at": 1, "after_id": "sch_7", "state": None, "limit": 50},
     "sessions_before": {"before": 10**9, "before_id": "", "limit": 50},
     "sessions_of_person": {"owner": "webhook:u=7", "limit": 50},
     "audit_list": {"before": 10**9, "limit": 50},
@@ -149,6 +154,9 @@ FILL = (
     """INSERT INTO turns (id, session_id, session_key, version, outcome, attempts, worker, claimed_at, started_at, committed_at)
        SELECT 'turn_' || (k * 50 + n), 'ses_' || k, 'agent:main:webhook:dm:' || k, n, 'answered', 1, 'w', 1, 1, 1
        FROM {keys}, {numbers}""",
+    """INSERT INTO asks (id, run_id, session_key, session_id, name, text, choices, is_approval, source, state, answer, created_at)
+       SELECT 'ask_' || (k * 50 + n), 'run', 'agent:main:webhook:dm:' || k, 'ses_' || k, 'n', 'which?', '[]', 0, '{{}}',
+              CASE WHEN n = 50 THEN 'open' ELSE 'answered' END, '', 1 FROM {keys}, {numbers}""",
     """INSERT INTO blob_references SELECT 'd_' || (k * 50 + n), 'ses_' || k, 1 FROM {keys}, {numbers}""",
     """INSERT INTO flushes SELECT 'ses_' || (k * 50 + n), 'agent:main:webhook:dm:' || k,
               CASE WHEN n = 50 THEN 'due' ELSE 'done' END, 50, 1, k, '' FROM {keys}, {numbers}""",
@@ -179,7 +187,8 @@ async def full_scans(store: Store, name: str, values: dict[str, Any]) -> list[st
         rows = await ask(store, f"EXPLAIN {STATEMENTS[name].postgres}", **values)
         return [row["QUERY PLAN"] for row in rows if "Seq Scan" in row["QUERY PLAN"]]
     rows = await ask(store, f"EXPLAIN QUERY PLAN {STATEMENTS[name].sqlite}", **values)
-    within = {row["detail"].split()[-1] for row in rows if row["detail"].startswith("CO-ROUTINE")}  # already by index
+    made = ("CO-ROUTINE", "MATERIALIZE")  # from rows whose own plan is among these lines
+    within = {row["detail"].split()[-1] for row in rows if row["detail"].startswith(made)}
     scans = [
         row["detail"]
         for row in rows

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keyturn.cli.show import plain
-from keyturn.cli.status import span
+from keyturn.cli.status import short_span, span
 from keyturn.cli.top.look import TopLook
 from keyturn.cli.top.view import Pane, TopView, arranged, chosen
 from shared.reading.conversations import Conversation
@@ -70,8 +70,15 @@ def _numbers(status: DeploymentStatus) -> tuple[Text, Text]:
         for count in (status.replies_waiting, status.dead_letters)
     )
     first = f"ready {status.ready:,}{oldest}  running {status.running:,}/{status.slots:,}  delayed {status.delayed:,}"
-    second = f"behind {behind}  replies {replies}  dead {dead}  workers {status.workers_alive}"
+    second = f"behind {behind}  replies {replies}  dead {dead}  workers {status.workers_alive}{_slow_end(status)}"
     return Text(first, no_wrap=True, overflow="crop"), Text(second, no_wrap=True, overflow="crop")
+
+
+def _slow_end(status: DeploymentStatus) -> str:
+    """How long all but one in twenty messages waited for a worker and for the agent; nothing where none was answered lately."""
+    known = {one.stage: short_span(one.p95_ms) for one in status.stages or ()}
+    named = [f"{stage} {known[stage]}" for stage in ("wait", "agent", "send") if stage in known]
+    return f"  p95 {' '.join(named)}" if named else ""
 
 
 def _list(seen: TopLook, view: TopView, lines: int, columns: int) -> Table | Text:

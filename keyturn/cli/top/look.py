@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import redis
@@ -10,7 +11,8 @@ from shared.errors import PipelineError
 from shared.pipeline import Pipeline
 from shared.reading.conversation_query import ConversationQuery
 from shared.reading.conversations import Conversation, FoundConversations, find_conversations
-from shared.reading.overview import overview
+from shared.reading.overview import in_time, overview
+from shared.reading.stage_times import stage_times
 from shared.reading.status import DeploymentStatus, status_of
 from shared.value import value
 
@@ -29,7 +31,8 @@ class TopLook:
 
 async def look(pipe: Pipeline, query: ConversationQuery) -> TopLook:
     """Look once. A store that is away is named in the verdict, and what it holds is left out."""
-    status = status_of(await overview(pipe), datetime.now(UTC))
+    seen, stages = await asyncio.gather(overview(pipe), in_time(stage_times(pipe.store)))
+    status = status_of(seen, datetime.now(UTC), stages)
     found, trouble = FoundConversations((), complete=False), ""
     if status.redis_away or status.database_away:
         trouble = "conversations are not known while a store is away"

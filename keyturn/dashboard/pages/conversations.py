@@ -16,7 +16,9 @@ from shared.reading.conversation_query import QUALIFIERS, parse_query
 from shared.reading.conversations import LOOKED_AT, FoundConversations, find_conversations
 from shared.reading.dead_letters import dead_letters_of
 from shared.reading.deliveries import parts_of_conversation
+from shared.reading.keys import KeyPhase
 from shared.reading.mailbox import KeyInJournal, mailbox_of
+from shared.reading.questions import questions_of, who_may_answer
 from shared.reading.sessions import StoredSession, last_rows, session
 from shared.reading.waiting_reason import waiting_reason
 from shared.reading.workers import workers_of
@@ -26,6 +28,8 @@ from shared.value import value
 TRANSCRIPT_ROWS = 100
 PARTS = 20
 LETTERS = 10
+QUESTIONS = 10
+ASKS = "It waits for a person's answer, and no worker waits with it."
 
 
 async def search(desk: Desk, visit: Visit) -> Response:
@@ -57,6 +61,8 @@ async def _page(desk: Desk, visit: Visit, key: str, *, with_text: bool) -> Respo
     # whoever could run its turns is known to the server of the key, so no other server has to answer
     alive = sum(worker.alive for worker in await workers_of(pipe.servers.of_key(key)))
     rows = await last_rows(pipe.store, stored.id, TRANSCRIPT_ROWS) if stored is not None else []
+    questions = await questions_of(pipe.store, conversation_of(key), QUESTIONS)
+    asks = bool(questions) and mailbox.state.state is KeyPhase.IDLE and not pending
     return desk.page(
         "conversation.html",
         visit,
@@ -64,11 +70,13 @@ async def _page(desk: Desk, visit: Visit, key: str, *, with_text: bool) -> Respo
         key=key,
         mailbox=mailbox,
         gaps=_gaps([entry.seq for entry in mailbox.mail]),
-        reason=waiting_reason(mailbox.state, pending, alive),
+        reason=ASKS if asks else waiting_reason(mailbox.state, pending, alive),
         stored=stored,
         rows=rows,
         with_text=with_text,
         sent=(await parts_of_conversation(pipe.store, conversation_of(key), PARTS))[::-1],
+        questions=questions,
+        who=who_may_answer(pipe.settings),
         letters=await dead_letters_of(pipe.store, key, LETTERS),
         turn_timeout=pipe.settings.turn_timeout_seconds,
         offers=_offers(key, {pause.scope for pause in desk.watch.pauses}),

@@ -7,13 +7,14 @@ from typing import Any
 
 from starlette.responses import Response
 
-from keyturn.dashboard.chart import Chart, chart
+from keyturn.dashboard.chart import Chart, chart, stage_bars
 from keyturn.dashboard.desk import Desk, Visit
 from keyturn.dashboard.watch import Watch
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.pause_scope import platform_scope
 from shared.platforms import facts_of
 from shared.reading.overview import Overview
+from shared.reading.stage_times import WHOLE
 from shared.reading.verdict import verdict
 from shared.settings import Settings
 
@@ -46,6 +47,8 @@ def numbers(seen: Overview, desk: Desk) -> dict[str, Any]:
         "paused": desk.watch.pauses,
         "recent": desk.watch.recent,
         "charts": _charts(desk.watch),
+        "stages": stage_bars(desk.watch.stages),
+        "whole": next((stage for stage in desk.watch.stages if stage.stage == WHOLE), None),
         "rate": desk.watch.samples[-1].parts_per_second if desk.watch.samples else None,
     }
 
