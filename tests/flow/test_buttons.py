@@ -20,6 +20,7 @@ from pydantic import SecretStr
 
 from producers.listening import listen_on
 from shared.choices import DATA_BYTES
+from shared.failpoints import Injected
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.contract import discord, slack, telegram
@@ -36,8 +37,9 @@ from tests.support.slack import APP_TOKEN, FakeSlack, open_slack, signed
 from tests.support.slack import BOT as SLACK_BOT
 from tests.support.telegram import BOT, FakeTelegram, Refused, open_telegram
 from tests.support.working import working
+from workers.delivery import button_removal
 
-SECONDS = 20.0
+SECONDS = 90.0
 SETTLED = "That question is settled already."
 MakeSettings = Callable[..., Settings]
 Buttons = list[tuple[str, str]]
@@ -448,3 +450,25 @@ async def test_buttons_that_cannot_be_taken_away_hold_up_nothing(make_settings: 
         await chat.until(lambda chat: "enjoy" in chat.texts())
         await chat.until(lambda chat: not closed.fake.refused_edits)
         assert chat.texts().count("enjoy") == 1 and world.charged == ["tea"] and chat.buttons() == buttons
+
+
+async def test_an_error_that_nobody_foresaw_while_buttons_are_taken_away_harms_no_answer(
+    make_settings: MakeSettings, world: World, monkeypatch: pytest.MonkeyPatch, foreseen: Callable[[str], None]
+) -> None:
+    foreseen("buttons")
+    reached: list[str] = []
+
+    def breaking(point: str) -> None:
+        reached.append(point)
+        raise Injected(point)
+
+    monkeypatch.setattr(button_removal, "reach", breaking)
+    async with TelegramChat.open() as closed, opened(closed, by_rows(TEA), make_settings) as chat:
+        await chat.say("tea please")
+        buttons = await chat.until_asked()
+        await chat.press(buttons["Approve"])
+        await chat.until(lambda chat: "enjoy" in chat.texts() and reached)
+        assert reached == ["buttons.before_removal"] and world.charged == ["tea"] and chat.buttons() == buttons
+        monkeypatch.undo()
+        await chat.press(buttons["Approve"])  # says that the question is settled, and takes the buttons away
+        await chat.until(lambda chat: SETTLED in chat.texts() and not chat.buttons())
