@@ -78,6 +78,7 @@ async def test_a_person_is_exported_and_forgotten_after_their_name_was_typed(
         await page.get_by_label("Person, as PLATFORM:ID").fill(f"api:{user}")
         await guest.press("Count what is kept")
         await guest.says("Nothing has been changed yet.")
+        assert not script or await guest.axe() == []
         async with page.expect_download() as download:
             await page.get_by_role("button", name="Export everything").click()
         assert "remember me" in (await (await download.value).path()).read_text()
@@ -91,4 +92,5 @@ async def test_a_person_is_exported_and_forgotten_after_their_name_was_typed(
         await page.get_by_label("to confirm").fill(f"api:{user}")
         await guest.press("Forget them for good")
         await guest.says("They are forgotten.")
+        assert not script or await guest.axe() == []
     assert (await kept_of_person(house.pipe.store, Person("api", user))).is_nothing

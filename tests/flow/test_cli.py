@@ -317,6 +317,7 @@ async def test_an_edited_letter_runs_as_a_new_message_and_keeps_its_own_text(rig
         (("deliveries", "drop", DESTINATION, "--yes"), "drop replies", DESTINATION),
         (("pair", "approve", "telegram", "ABCD1234"), "approve pairing", "telegram"),
         (("pair", "revoke", "telegram", "42"), "revoke pairing", "telegram"),
+        (("questions", "withdraw", "ask_1_000"), "withdraw question", "ask_1_000"),
         (("schedule", "pause", "sch_1"), "pause schedule", "sch_1"),
         (("schedule", "remove", "sch_1"), "remove schedule", "sch_1"),
         (("sessions", "forget", "--user", "telegram:42", "--yes"), "forget person", "telegram"),
