@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from shared.lane_key import DELIVERIES, TURNS
+from shared.reading.drained import RedisServerNow
 from shared.reading.overview import BoundedCount, Overview
 from shared.reading.verdict import Mood, verdict
 from shared.value import value
@@ -38,9 +39,10 @@ class DeploymentStatus:
     cost_today_usd: Decimal | None  # None also where no price is known
     paused: int = 0  # keys that wait behind a pause: conversations, and chats with replies
     pauses: int | None = 0  # in force
+    drained: tuple[RedisServerNow, ...] = ()  # Redis servers that get no keys
 
 
-def status_of(seen: Overview, now: datetime) -> DeploymentStatus:
+def status_of(seen: Overview, now: datetime, drained: tuple[RedisServerNow, ...] = ()) -> DeploymentStatus:
     """The status that an overview stands for."""
     turns, deliveries, stored = seen.lane(TURNS), seen.lane(DELIVERIES), seen.stored
     said = verdict(seen, now)
@@ -70,6 +72,7 @@ def status_of(seen: Overview, now: datetime) -> DeploymentStatus:
         cost_today_usd=stored.today.cost_usd if stored is not None and stored.today.cost != "unknown" else None,
         paused=seen.paused,
         pauses=len(stored.pauses) if stored is not None else None,
+        drained=drained,
     )
 
 
