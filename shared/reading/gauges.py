@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from shared import metrics
 from shared.clock import moment
-from shared.lane_key import TURNS
-from shared.pause_scope import ScopeKind
+from shared.lane_key import DELIVERIES, TURNS
+from shared.pause_scope import PauseScope, ScopeKind
 from shared.pipeline import Pipeline
 from shared.reading.overview import BOUND, Overview, in_time, overview
 from shared.reading.queues import QueueState
@@ -93,6 +93,7 @@ def render_gauges(now: DeploymentNow, settings: Settings) -> bytes:
         _signs(signs, gauge)
         if settings.synthetic.seconds:
             _synthetic(signs, gauge)
+            _synthetic_held(now, gauge)
     _stored(now, gauge, settings.connected)
     return generate_latest(registry)
 
@@ -192,6 +193,18 @@ def _synthetic(signs: Sequence[ServerSigns], gauge: MakeGauge) -> None:
         took.set(last.seconds)
 
 
+def _synthetic_held(now: DeploymentNow, gauge: MakeGauge) -> None:
+    """While somebody holds synthetic messages back, that none arrives is no fault."""
+    suspended = any(found is not None and found.suspended for found in now.signs)
+    paused = now.seen.stored is not None and any(_holds_synthetic(scope) for scope in now.seen.stored.pauses)
+    text = "Whether a pause or `rq suspend` holds synthetic messages back: 1 or 0"
+    gauge("keyturn_synthetic_held", text).set(suspended or paused)
+
+
+def _holds_synthetic(scope: PauseScope) -> bool:
+    return scope.kind is ScopeKind.ALL or (scope.kind is ScopeKind.LANE and scope.name in (TURNS, DELIVERIES))
+
+
 def _stored(now: DeploymentNow, gauge: MakeGauge, platforms: Sequence[str]) -> None:
     seen, stored = now.seen, now.seen.stored
     if stored is not None:
@@ -204,7 +217,7 @@ def _stored(now: DeploymentNow, gauge: MakeGauge, platforms: Sequence[str]) -> N
         dead = gauge("keyturn_dead_open", f"Dead letters nobody has dealt with, up to {BOUND:,}")
         dead.set(stored.dead_letters.count)
     if now.unsent is not None:
-        text = "Age of the oldest reply that is not sent yet"
+        text = "Age of the oldest reply that is not sent yet and that no pause holds"
         unsent = gauge("keyturn_delivery_oldest_seconds", text, "platform")
         for platform in {*platforms, *now.unsent}:
             unsent.labels(platform).set(_age(seen, now.unsent.get(platform)))

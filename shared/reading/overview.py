@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @value
 class BoundedCount:
-    """A number of rows, counted up to BOUND, and the time of the oldest of those that were counted."""
+    """A number of rows, counted up to BOUND, and the time of the oldest of all."""
 
     count: int
     oldest: datetime | None = None

@@ -4,3 +4,7 @@ CREATE TABLE draining_redis (
     who TEXT NOT NULL,
     since BIGINT NOT NULL
 );
+
+-- The oldest message and, by platform, the oldest reply that has not ended, however many wait. Both stay as small as what waits.
+CREATE INDEX inbox_oldest ON inbox (received_at) WHERE state = 'pending';
+CREATE INDEX outbox_oldest ON outbox (platform, created_at) WHERE state IN ('pending', 'sending');
