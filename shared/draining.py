@@ -18,7 +18,7 @@ from shared.redis_servers import Servers
 from shared.store.draining import DrainingServers
 
 LOOK_SECONDS = 2.0
-SETTLED_SECONDS = 15.0  # by then every process that runs has looked, or is stopped and finds out when it goes on
+SETTLED_SECONDS = 15.0  # by then every process that runs has looked; one that is stopped looks when it goes on
 
 
 @asynccontextmanager

@@ -79,13 +79,17 @@ class RedisServer:
 
     def __init__(self, url: str, tls: RedisTls = NO_TLS) -> None:
         self.url = url
-        self.name = name_of(url)
         self._clients = RedisClients(url, tls)
         self.client: aioredis.Redis = self.connect()
         self._connection = self.connection()
         self._allowed: set[str] = set()  # scripts whose commands the connection's user may run
         self._lacking: set[str] = set()  # scripts of which was logged that they may not
         self._calls = Together(self._send, CALLS_AT_ONCE)
+
+    @property
+    def name(self) -> str:
+        """What people call it; without any secret."""
+        return name_of(self.url)
 
     def connect(self) -> aioredis.Redis:
         """A client of its own, without silent retries: a command runs once or its caller hears of it.

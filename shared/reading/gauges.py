@@ -32,11 +32,12 @@ FRESH_SECONDS = 1.0
 @value
 class DeploymentNow:
     """The deployment at a moment: what an overview shows, and what only metrics show. `unsent` is by platform, None while the
-    database is away; `signs` has a place for each Redis server, None for those that are away."""
+    database is away; `signs` has a place for each Redis server, None for those that are away; `needed` says which are not drained."""
 
     seen: Overview
     unsent: dict[str, datetime] | None
     signs: tuple[ServerSigns | None, ...]
+    needed: tuple[bool, ...]
 
 
 class GaugeCollector:
@@ -62,7 +63,8 @@ async def read_deployment(pipe: Pipeline) -> DeploymentNow:
     """Look at all stores at once. What does not answer in time is left out."""
     signs = asyncio.gather(*(in_time(signs_of(server)) for server in pipe.servers.all))
     seen, unsent, found = await asyncio.gather(overview(pipe), in_time(_unsent(pipe)), signs)
-    return DeploymentNow(seen, unsent, tuple(found))
+    needed = tuple(server not in pipe.servers.draining for server in pipe.servers.all)
+    return DeploymentNow(seen, unsent, tuple(found), needed)
 
 
 async def _unsent(pipe: Pipeline) -> dict[str, datetime]:
@@ -85,7 +87,7 @@ def render_gauges(now: DeploymentNow, settings: Settings) -> bytes:
 
     _dependencies(now, gauge)
     _paused(now, gauge)
-    if now.seen.redis_away < len(now.signs):
+    if any(found is not None for found in now.signs):
         _lanes(now.seen, gauge)
         _slots(now.seen, gauge)
         _rq(now.seen, gauge)
@@ -104,7 +106,9 @@ MakeGauge = Callable[..., Gauge]
 def _dependencies(now: DeploymentNow, gauge: MakeGauge) -> None:
     up = gauge("keyturn_dependency_up", "Whether a store answers: 1 or 0", "name")
     up.labels("database").set(now.seen.stored is not None)
-    for number, signs in enumerate(now.signs, 1):
+    for number, (signs, is_needed) in enumerate(zip(now.signs, now.needed, strict=True), 1):
+        if signs is None and not is_needed:
+            continue  # a server that is drained may go
         up.labels("redis" if len(now.signs) == 1 else f"redis-{number}").set(signs is not None)
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from starlette.requests import Request
 
+from producers.server.app import Health
 from shared import draining, keys
 from shared.agent.turn import Result, Turn
 from shared.embedded import valkey
@@ -23,7 +25,9 @@ from shared.operating.keys import release_key, stop_key
 from shared.operating.pauses import pause, resume
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.drained import servers_now
+from shared.reading.gauges import GaugeCollector
 from shared.reading.keys import KeyPhase, first_mail, state_of_key
+from shared.reading.overview import overview
 from shared.redis_servers import RedisServer
 from shared.settings import Settings
 from tests.support.pipe import Rig, key_of
@@ -209,6 +213,7 @@ async def test_moving_a_paused_key_may_be_cut_short(
     reached: list[str] = []
 
     def cut(point: str) -> None:
+        assert point == "move.before_unpark"
         reached.append(point)
         if len(reached) % 2:
             raise Injected(point)
@@ -242,6 +247,9 @@ async def test_a_dead_server_can_be_drained_and_its_journaled_messages_are_answe
             await until(lambda: answered(rig, chats, 1))
             [_, seen] = await servers_now(pipe)
             assert "does not answer" in seen.verdict
+            assert (await Health(pipe).ready(Request({"type": "http"}))).status_code == 200
+            assert (await overview(pipe)).redis_away == 0
+            assert b'keyturn_dependency_up{name="redis-2"}' not in await GaugeCollector(pipe).render()
 
 
 async def test_a_server_that_is_taken_out_of_the_list_before_it_is_empty_costs_no_journaled_message(
