@@ -34,6 +34,8 @@ async def drain(pipe: Pipeline, name: str, *, by: str) -> DrainedServer:
     listed = [server.name for server in pipe.servers.all]
     if name not in listed:
         raise CannotDo(f"REDIS_URL lists no server called {name}; it lists {', '.join(listed)}")
+    if listed.count(name) > 1:
+        raise CannotDo(f"REDIS_URL lists several servers called {name}: name their databases as /1, not by an option")
     drained = {row["name"] for row in await pipe.store.draining.now()}
     if name in drained:
         raise CannotDo(f"{name} is drained already: `keyturn redis list` says how far it is")
