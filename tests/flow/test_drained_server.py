@@ -93,7 +93,7 @@ async def is_empty(server: RedisServer) -> bool:
 async def old_view(settings: Settings) -> AsyncIterator[Pipeline]:
     """A process that does not hear of anything that is drained from now on."""
     async with open_pipeline(settings) as pipe:
-        pipe.servers.drain = lambda _: False  # type: ignore[method-assign]
+        pipe.servers.drain = lambda _: False  # type: ignore[method-assign, assignment]
         yield pipe
 
 

@@ -53,7 +53,7 @@ class World(NamedTuple):
     ended: frozenset[int]  # events
     rows: tuple[int, ...]  # events as the transcript has them
     version: int
-    places: tuple[Lane, Lane]
+    places: tuple[Lane, ...]
     workers: tuple[Worker, ...]
     drained: bool
     moving: Move | None  # what a housekeeper has begun
