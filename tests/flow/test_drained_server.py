@@ -14,11 +14,14 @@ from pydantic import SecretStr
 from starlette.requests import Request
 
 from producers.server.app import Health
+from producers.signal.position import LastEvent
 from shared import draining, keys
 from shared.agent.turn import Result, Turn
 from shared.embedded import valkey
 from shared.failpoints import Injected
+from shared.lane.session_lock import JOINED, SessionLock
 from shared.leader import Leader
+from shared.messages import Session
 from shared.news import News, tell_producers
 from shared.operating.draining import drain, undrain
 from shared.operating.keys import release_key, stop_key
@@ -30,6 +33,7 @@ from shared.reading.keys import KeyPhase, first_mail, state_of_key
 from shared.reading.overview import overview
 from shared.redis_servers import RedisServer
 from shared.settings import Settings
+from shared.window import Window
 from tests.support.pipe import Rig, key_of
 from tests.support.working import keeping, working
 from workers.agents.results import answered as says
@@ -357,3 +361,43 @@ async def test_news_are_heard_by_whoever_does_not_know_yet_that_their_server_is_
             assert await tell_producers(pipe, News.RELOAD) == 1
             assert await heard.get() == News.RELOAD.value
             task.cancel()
+
+
+async def test_the_lock_of_a_shared_session_holds_while_it_leaves_a_drained_server(two_servers: MakeSettings) -> None:
+    settings = two_servers()
+    async with open_pipeline(settings) as pipe, old_view(settings) as late:
+        there = pipe.servers.all[1]
+        session_id = next(f"s{n}" for n in range(1000) if pipe.servers.of_key(f"s{n}") is there)
+        first, second = chats_on(pipe, pipe.servers.all[0], 2)
+        locks = []
+        for view, chat, other in ((late, first, second), (pipe, second, first)):
+            await Rig(view).accept("0", chat=chat)
+            lease = await Rig(view).lease(key_of(chat))
+            facts = {JOINED + key_of(other): "1"}
+            session = Session(session_id, version=1, message_count=0, done_seq=0, history=Window(None, 10), facts=facts)
+            locks.append((SessionLock(lease, view.store.journal, renew_seconds=3600), session))
+        (held, its_session), (waiting, other_session) = locks
+        await held.follow(its_session)
+        await drain(pipe, there.name, by="ann")
+        assert pipe.servers.of_key(session_id) is not there
+        taking = asyncio.create_task(waiting.follow(other_session))
+        await asyncio.sleep(0.5)
+        assert not taking.done()
+        await held.give_back()
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert await taking
+        await waiting.give_back()
+        assert [await server.client.exists(keys.session_lock(session_id)) for server in pipe.servers.all] == [0, 0]
+
+
+async def test_a_listeners_position_is_found_at_the_server_that_it_leaves(two_servers: MakeSettings) -> None:
+    async with open_pipeline(two_servers()) as pipe:
+        there = pipe.servers.all[1]
+        name = next(f"a{n}" for n in range(1000) if pipe.servers.of_key(keys.position("signal", f"a{n}")) is there)
+        position = LastEvent(pipe, name)
+        await position.save("17")
+        await drain(pipe, there.name, by="ann")
+        assert await position.load() == "17"
+        await position.save("18")
+        assert await there.client.get(keys.position("signal", name)) == b"17"
+        assert await position.load() == "18"
