@@ -91,7 +91,7 @@ def _some_deployment() -> DeploymentNow:
     at, none = datetime.now(UTC), BoundedCount(0)
     lanes = tuple(LaneNow(name, 0, None, 0, 0) for name in (TURNS, DELIVERIES, CONTROL))
     seen = Overview(at, lanes, (), 0, 0, StoredNow(none, none, none, 0, SpentInAll()))
-    return DeploymentNow(seen, {"any": at}, (ServerSigns(False, at, LastSynthetic(at, 1.0)),))
+    return DeploymentNow(seen, {"any": at}, (ServerSigns(False, at, LastSynthetic(at, 1.0)),), (True,))
 
 
 if __name__ == "__main__":

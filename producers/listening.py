@@ -105,8 +105,7 @@ class Listener:
 
     async def _listen(self, stopping: asyncio.Event) -> None:
         settings, name = self._pipe.settings, keys.listener(self._connection.name, self._connection.credential)
-        server = self._pipe.servers.of_key(name)
-        async with Leader(server, name, ttl=settings.lease, every=settings.heartbeat) as leader:
+        async with Leader(self._pipe.servers, name, ttl=settings.lease, every=settings.heartbeat) as leader:
             while not stopping.is_set():
                 await _first(leader.leads.wait(), stopping.wait())
                 pause = await self._hold(leader, stopping)

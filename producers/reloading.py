@@ -74,10 +74,10 @@ class RunningProducer:
             await end_tasks(hearing)
 
     async def _hear(self) -> None:
-        approvals, server = self.pipe.store.approvals, self.pipe.servers.of_key(keys.NEWS)
+        approvals, servers = self.pipe.store.approvals, self.pipe.servers
         while True:
             try:
-                async for said in server.heard(keys.NEWS, approvals.trust):
+                async for said in servers.heard(keys.NEWS, approvals.trust):
                     if said == News.PAIRED.value:
                         approvals.forget()
                     elif said == News.RELOAD.value:

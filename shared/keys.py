@@ -21,7 +21,7 @@ kt:budget:<bot or destination>  hash with a TTL: what was sent lately; see share
 kt:listener:<platform>:<account>  string with a TTL: the token of the one process that listens there
 kt:position:<platform>:<account>  string with a TTL: how far a listener has seen what its connection brings
 kt:housekeeper         string with a TTL: when a housekeeper last went through this server's due keys (wall clock, ms)
-kt:synthetic           hash at/ms: when the last synthetic message was delivered, and how long it took
+kt:synthetic           hash at/ms: when the last synthetic message was delivered, and how long it took; on every server
 Keys at rest leave nothing behind.
 """
 

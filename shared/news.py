@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import Enum
 
 from shared import keys
+from shared.errors import Unavailable
 from shared.pipeline import Pipeline
 
 
@@ -19,6 +20,15 @@ class News(Enum):
 
 
 async def tell_producers(pipe: Pipeline, news: News) -> int:
-    """Say it, and return how many producers heard. Unavailable when Redis does not answer."""
-    server = pipe.servers.of_key(keys.NEWS)
-    return int(await server.asked(server.client.publish(keys.NEWS, news.value)))
+    """Say it, and return how many producers heard. Unavailable when the server does not answer where they listen.
+
+    All servers are told: a producer may not know yet, or not any more, that one of them is drained.
+    """
+    heard = 0
+    for server in pipe.servers.all:
+        try:
+            heard += int(await server.asked(server.client.publish(keys.NEWS, news.value)))
+        except Unavailable:
+            if server is pipe.servers.of_key(keys.NEWS):
+                raise
+    return heard

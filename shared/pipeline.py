@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from shared.blobs.contract import Blobs
 from shared.blobs.place import open_blobs
+from shared.draining import following_drains
 from shared.lane import Lane
 from shared.lane.wake import WakeTemplate
 from shared.lane_key import CONTROL, DELIVERIES, TURNS, lane_of
@@ -67,7 +68,8 @@ async def open_pipeline(settings: Settings) -> AsyncIterator[Pipeline]:
     try:
         turns, deliveries, control = lanes
         budgets = SendBudgets(servers, settings)
-        yield Pipeline(settings, servers, store, turns, deliveries, control, blobs, budgets)
+        async with following_drains(servers, store.draining):
+            yield Pipeline(settings, servers, store, turns, deliveries, control, blobs, budgets)
     finally:
         for lane in lanes:
             await lane.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from hashlib import blake2b, sha1
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from redis.backoff import NoBackoff
 
 from shared import keys, log
 from shared.errors import ConfigurationError, Unavailable
+from shared.placement import Placement
 from shared.redis_clients import RedisClients
 from shared.redis_tls import NO_TLS, RedisTls
-from shared.redis_url import place_of
+from shared.redis_url import name_of, place_of
 from shared.together import Together
 from shared.value import value
 
@@ -84,6 +85,11 @@ class RedisServer:
         self._allowed: set[str] = set()  # scripts whose commands the connection's user may run
         self._lacking: set[str] = set()  # scripts of which was logged that they may not
         self._calls = Together(self._send, CALLS_AT_ONCE)
+
+    @property
+    def name(self) -> str:
+        """What people call it; without any secret."""
+        return name_of(self.url)
 
     def connect(self) -> aioredis.Redis:
         """A client of its own, without silent retries: a command runs once or its caller hears of it.
@@ -186,15 +192,21 @@ class RedisServer:
         except redis.exceptions.ResponseError as error:
             return error
 
-    async def heard(self, channel: str, joined: Callable[[], None] | None = None) -> AsyncIterator[bytes]:
+    async def heard(
+        self,
+        channel: str,
+        joined: Callable[[], None] | None = None,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> AsyncIterator[bytes]:
         """What is said on a channel, over a connection of its own. An error when that connection does not answer.
 
-        `joined` is called when nothing that is said from then on can be missed while the connection lasts.
+        `joined` is called when nothing that is said from then on can be missed while the connection lasts. Ends a few seconds
+        after `wanted` says no.
         """
         async with self.connect() as client, client.pubsub() as pubsub:
             await pubsub.subscribe(channel)
             asked = False
-            while True:
+            while wanted():
                 said: Any = await pubsub.get_message(timeout=CALL_TIMEOUT_SECONDS)
                 if said is not None:
                     asked = False
@@ -242,25 +254,75 @@ def _translated(error: BaseException) -> BaseException:
 
 
 class Servers:
-    """All Redis servers. A partition lives on one of them, chosen by rendezvous hashing, so adding one moves few."""
+    """All Redis servers. A partition lives on one of them, chosen by rendezvous hashing, so adding one moves few.
+
+    A server that is drained is no partition's home any more, and everything that it still holds is finished or moved. The
+    processes of a deployment learn of it one after the other (shared/draining.py), so a key may be at two servers for a while:
+    `leaving` names the other ones.
+    """
 
     def __init__(self, urls: Sequence[str], partitions: int, tls: RedisTls = NO_TLS) -> None:
         self.all = tuple(RedisServer(url, tls) for url in urls)
-        self._of = [max(self.all, key=lambda server: _weight(server.url, p)) for p in range(partitions)]
+        self._partitions = partitions
+        self._placement = Placement(self.all, partitions, _weight)
+        self.changed = (
+            asyncio.Event()
+        )  # set when partitions have moved; whoever waits for the next time takes the new event
+
+    def drain(self, names: Collection[str]) -> bool:
+        """Give keys to all servers but those of these names. False: that is so already."""
+        draining = frozenset(server for server in self.all if server.name in names)
+        placement = Placement(self.all, self._partitions, _weight, draining)
+        if placement.draining == self._placement.draining:
+            return False
+        self._placement = placement
+        over, self.changed = self.changed, asyncio.Event()
+        over.set()
+        return True
+
+    @property
+    def draining(self) -> frozenset[RedisServer]:
+        return self._placement.draining
 
     def of_partition(self, partition: int) -> RedisServer:
-        return self._of[partition]
+        return self._placement.homes[partition]
 
     def of_key(self, key: str) -> RedisServer:
-        return self._of[keys.partition(key, len(self._of))]
+        return self._placement.homes[keys.partition(key, self._partitions)]
+
+    def leaving(self, key: str) -> tuple[RedisServer, ...]:
+        """The servers that are drained and may still have something of this key. Mostly none."""
+        return self._placement.left[keys.partition(key, self._partitions)] if self._placement.draining else ()
+
+    def may_have(self, key: str) -> tuple[RedisServer, ...]:
+        """Where a key is or may still be: the servers that it leaves, then its own."""
+        return (*self.leaving(key), self.of_key(key))
 
     def partitions_of(self, server: RedisServer) -> list[int]:
-        return [p for p, owner in enumerate(self._of) if owner is server]
+        """The partitions whose queues are served on a server; those that leave it are, until it is out of the list."""
+        return self._placement.served_by(server)
+
+    def heard(self, channel: str, joined: Callable[[], None] | None = None) -> AsyncIterator[bytes]:
+        """What is said on a channel, until the server where it is said is drained: then listen again."""
+        server = self.of_key(channel)
+        return server.heard(channel, joined, lambda: self.of_key(channel) is server)
 
     async def close(self) -> None:
         for server in self.all:
             await server.close()
 
 
-def _weight(url: str, partition: int) -> bytes:
-    return blake2b(f"{place_of(url)}#{partition}".encode(), digest_size=8).digest()
+def _weight(server: RedisServer, partition: int) -> bytes:
+    return blake2b(f"{place_of(server.url)}#{partition}".encode(), digest_size=8).digest()
+
+
+async def kept_text(servers: Servers, name: str) -> bytes | None:
+    """What is kept under a name: at its own server, else at one that it leaves. None: nothing, or none of them answers."""
+    for server in (servers.of_key(name), *servers.leaving(name)):
+        try:
+            found = await server.asked(server.client.get(name))
+        except Unavailable:
+            continue
+        if isinstance(found, bytes):
+            return found
+    return None

@@ -92,6 +92,11 @@ def place_of(url: str) -> str:
     return f"{asked.service}/{asked.database}" if asked is not None else url.partition("://")[2].rpartition("@")[2]
 
 
+def name_of(url: str) -> str:
+    """What people call a server: its place without options, so without any secret."""
+    return place_of(url).partition("?")[0]
+
+
 def _sentinel(text: str, said_as: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{text.strip()}")

@@ -9,7 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
-from keyturn.cli import dead, deliveries, deploy, importing, keys, messages, pair, questions, schedule, sessions
+from keyturn.cli import (
+    dead,
+    deliveries,
+    deploy,
+    importing,
+    keys,
+    messages,
+    pair,
+    questions,
+    redis_servers,
+    schedule,
+    sessions,
+)
 from keyturn.cli.connect import connect
 from keyturn.cli.dashboard import dashboard, login
 from keyturn.cli.doctor import doctor
@@ -175,6 +187,7 @@ app.add_typer(schedule.app, name="schedule")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(importing.app, name="import")
 app.add_typer(deploy.app, name="deploy")
+app.add_typer(redis_servers.app, name="redis")
 app.command()(init)
 app.command(add_help_option=False, context_settings=_PASSED_ON)(connect)
 app.command()(down)

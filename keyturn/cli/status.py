@@ -34,12 +34,15 @@ def status(json: show.Json = False) -> None:
 async def _status(pipe: Pipeline) -> DeploymentStatus:
     from datetime import UTC, datetime
 
+    from shared.reading.drained import drained_now
     from shared.reading.overview import in_time, overview
     from shared.reading.stage_times import stage_times
     from shared.reading.status import status_of
 
-    seen, stages = await asyncio.gather(overview(pipe), in_time(stage_times(pipe.store)))
-    return status_of(seen, datetime.now(UTC), stages)
+    seen, stages, drained = await asyncio.gather(
+        overview(pipe), in_time(stage_times(pipe.store)), in_time(drained_now(pipe))
+    )
+    return status_of(seen, datetime.now(UTC), stages, drained or ())
 
 
 def numbers(found: DeploymentStatus) -> dict[str, str]:
@@ -47,6 +50,7 @@ def numbers(found: DeploymentStatus) -> dict[str, str]:
     oldest = f", the oldest {span(found.ready_seconds)}" if found.ready else ""
     silent = f", {found.workers_silent} silent" if found.workers_silent else ""
     unknown = "not known"
+    drained = {"Redis server drained": "; ".join(f"{one.name} {one.verdict}" for one in found.drained)}
     return {
         "wait for a worker": f"{found.ready:,}{oldest}",
         "turns running": f"{found.running:,} of {found.slots:,} slots",
@@ -59,6 +63,7 @@ def numbers(found: DeploymentStatus) -> dict[str, str]:
         "dead letters": found.dead_letters.text if found.dead_letters is not None else unknown,
         "workers": f"{found.workers_alive} alive{silent}",
         "spent today": _spent(found),
+        **(drained if found.drained else {}),
         **{f"stage: {one.stage}": _took(one) for one in found.stages or ()},
     }
 

@@ -7,9 +7,7 @@ somebody else wrote to Redis counts as none.
 
 from __future__ import annotations
 
-import contextlib
 import hmac
-from typing import Any
 
 import orjson
 
@@ -17,6 +15,7 @@ from shared import keys, log
 from shared.errors import Unavailable
 from shared.pipeline import Pipeline
 from shared.platforms.discord import NAME, DiscordSettings
+from shared.redis_servers import kept_text
 from shared.value import value
 
 KEPT_SECONDS = 3600  # no session lives that long without a connection
@@ -39,25 +38,23 @@ class Positions:
         assert settings.token is not None
         self._token = settings.token
         self._name = keys.position(NAME, settings.credential)
-        self._server = pipe.servers.of_key(self._name)
+        self._servers = pipe.servers
 
     async def load(self) -> Position | None:
-        with contextlib.suppress(Unavailable):
-            return self._read(await self._server.asked(self._server.client.get(self._name)))
-        return None
+        kept = await kept_text(self._servers, self._name)
+        return self._read(kept) if kept is not None else None
 
     async def save(self, position: Position) -> None:
         record = orjson.dumps(position)
         signed = self._signature(record) + b" " + record
+        server = self._servers.of_key(self._name)
         try:
-            await self._server.asked(self._server.client.set(self._name, signed, ex=KEPT_SECONDS))
+            await server.asked(server.client.set(self._name, signed, ex=KEPT_SECONDS))
         except Unavailable as error:
             log.get().warning("the gateway's position is not kept", platform=NAME, error=str(error))
 
-    def _read(self, kept: Any) -> Position | None:
+    def _read(self, kept: bytes) -> Position | None:
         """None for anything that no listener of this bot wrote."""
-        if not isinstance(kept, bytes):
-            return None
         signature, _, record = kept.partition(b" ")
         if not hmac.compare_digest(signature, self._signature(record)):
             log.get().warning("the gateway's position was not written by this bot: it is not used", platform=NAME)

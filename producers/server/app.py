@@ -74,10 +74,11 @@ class Health:
         return JSONResponse({"status": "alive"})
 
     async def ready(self, _: Request) -> Response:
-        """Red while a store is away, though messages may still be accepted: see docs/architecture.md, "Durability"."""
-        *redis_up, database_up = await asyncio.gather(
-            *(server.ping() for server in self._pipe.servers.all), self._database_up()
-        )
+        """Red while a store is away, though messages may still be accepted: see docs/architecture.md, "Durability". A Redis
+        server that is drained is not needed."""
+        servers = self._pipe.servers
+        needed = [server for server in servers.all if server not in servers.draining]
+        *redis_up, database_up = await asyncio.gather(*(server.ping() for server in needed), self._database_up())
         checks = {"redis": "up" if all(redis_up) else "down", "database": "up" if database_up else "down"}
         ready = all(redis_up) and database_up
         return JSONResponse({"ready": ready, **checks}, 200 if ready else 503)

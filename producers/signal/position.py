@@ -5,13 +5,12 @@ Lost with Redis; then the daemon is asked for nothing old, as at the first start
 
 from __future__ import annotations
 
-import contextlib
-
 from producers.signal.stream import is_event_id
 from shared import keys, log
 from shared.errors import Unavailable
 from shared.pipeline import Pipeline
 from shared.platforms.signal import NAME
+from shared.redis_servers import kept_text
 
 KEPT_SECONDS = 30 * 24 * 3600  # a daemon remembers 1,000 events: of those before a longer pause few are left
 
@@ -21,17 +20,16 @@ class LastEvent:
 
     def __init__(self, pipe: Pipeline, account: str) -> None:
         self._name = keys.position(NAME, account)
-        self._server = pipe.servers.of_key(self._name)
+        self._servers = pipe.servers
 
     async def load(self) -> str | None:
         """None: no event is known, or what Redis holds is no id."""
-        kept = None
-        with contextlib.suppress(Unavailable):
-            kept = await self._server.asked(self._server.client.get(self._name))
-        return kept.decode() if isinstance(kept, bytes) and is_event_id(kept) else None
+        kept = await kept_text(self._servers, self._name)
+        return kept.decode() if kept is not None and is_event_id(kept) else None
 
     async def save(self, id: str) -> None:
+        server = self._servers.of_key(self._name)
         try:
-            await self._server.asked(self._server.client.set(self._name, id, ex=KEPT_SECONDS))
+            await server.asked(server.client.set(self._name, id, ex=KEPT_SECONDS))
         except Unavailable as error:
             log.get().warning("the id of the last event is not kept", platform=NAME, error=str(error))

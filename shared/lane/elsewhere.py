@@ -48,11 +48,13 @@ async def move(lane: Lane, server: RedisServer, key: str) -> bool:
 
 
 async def dissolve(lane: Lane, server: RedisServer, queue: str, at_most: int) -> int:
-    """Empty a queue that is served no more. The keys of its wakes are woken where they belong."""
+    """Empty a queue that is served no more. The keys of its wakes are woken where they belong, and moved there first."""
     found = await server.call(DISSOLVE, [queue_key(queue), popped_key(queue)], [JOB_PREFIX, at_most])
     for name in found:
         key = name.decode(errors="replace")
-        if lane.servers.of_key(key) is server:  # else the key itself is about to be moved
-            reach("move.before_recover")
+        reach("move.before_recover")
+        if lane.servers.of_key(key) is server:
             await lane.recover(key)
+        else:  # if it is cut short here, the key is moved when it is due
+            await move(lane, server, key)
     return len(found)

@@ -36,7 +36,11 @@ def is_garbage(error: redis.ResponseError) -> bool:
 
 async def purge(lane: Lane, key: str) -> None:
     """Remove what makes a key's scripts fail: names of another type, and mail without a proper number."""
-    server = lane.servers.of_key(key)
+    for server in lane.servers.may_have(key):
+        await _purge(lane, server, key)
+
+
+async def _purge(lane: Lane, server: RedisServer, key: str) -> None:
     client, asked = server.client, server.asked
     mail, state = keys.mail(lane.name, key), keys.state(lane.name, key)
     for name, kind in ((mail, b"zset"), (state, b"hash")):

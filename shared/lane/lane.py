@@ -38,7 +38,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from shared import keys
 from shared.background import end_tasks, survived
@@ -88,6 +87,8 @@ class Lane:
 
     async def put(self, key: str, seq: int, payload: bytes, admission: Admission = UNLIMITED) -> Put:
         """Add mail and wake the key if it is idle. With seq 0 the mailbox gives the number."""
+        if admission.seen_ttl_s and await self._seen_at_old_place(key, admission.seen):
+            return Put.SEEN
         return Put(await self._put(key, seq, payload, admission, self.fresh_wake(key)))
 
     def put_soon(
@@ -168,20 +169,23 @@ class Lane:
         return int(await server.call(ABANDON, registry_keys(queue), [FAILURE_TTL_SECONDS, *prefixes, at_most]))
 
     async def awake(self, key_list: Sequence[str]) -> list[bool]:
-        """For each key, whether Redis knows of it. A server that does not answer is taken to know all of its keys."""
-        pipelines: dict[RedisServer, Any] = {}
+        """For each key, whether Redis knows of it. A server that does not answer is taken to know all of its keys, unless it is
+        drained."""
+        by_server: dict[RedisServer, list[str]] = {}
         for key in key_list:
-            server = self.servers.of_key(key)
-            if server not in pipelines:
-                pipelines[server] = (server.client.pipeline(transaction=False), [])
-            pipeline, asked = pipelines[server]
-            pipeline.exists(keys.state(self.name, key))
-            asked.append(key)
-        known: dict[str, bool] = {}
-        for server, (pipeline, asked) in pipelines.items():
-            with suppress(Unavailable):
-                known.update(zip(asked, map(bool, await server.asked(pipeline.execute())), strict=True))
-        return [known.get(key, True) for key in key_list]
+            for server in self.servers.may_have(key):
+                by_server.setdefault(server, []).append(key)
+        awake: set[str] = set()
+        for server, asked in by_server.items():
+            pipeline = server.client.pipeline(transaction=False)
+            for key in asked:
+                pipeline.exists(keys.state(self.name, key))
+            try:
+                known = await server.asked(pipeline.execute())
+            except Unavailable:
+                known = [self.servers.of_key(key) is server for key in asked]
+            awake.update(key for key, is_known in zip(asked, known, strict=True) if is_known)
+        return [key in awake for key in key_list]
 
     def fresh_wake(self, key: str) -> FreshWake:
         """A wake for the key, for the scripts that may need one."""
@@ -205,6 +209,14 @@ class Lane:
             await self.recover(key)
         except Exception as error:  # a housekeeper will do it
             survived("wake", "key not woken after its delay", error, lane=self.name, key=key)
+
+    async def _seen_at_old_place(self, key: str, seen: str) -> bool:
+        """Whether a server that the key leaves remembers this message. One that does not answer remembers none."""
+        for server in self.servers.leaving(key):
+            with suppress(Unavailable):
+                if await server.asked(server.client.exists(keys.seen(seen))):
+                    return True
+        return False
 
     def _names(self, key: str) -> list[str]:
         return [keys.mail(self.name, key), keys.state(self.name, key), keys.due(self.name)]

@@ -57,8 +57,13 @@ async def count_parked(lanes: Sequence[Lane], server: RedisServer, scopes: Seque
 
 async def parked_keys(lane: Lane, server: RedisServer, at_most: int) -> list[str]:
     """Keys that are parked, whatever holds them."""
-    entries = await _entries(lane, server, b"-", b"+", at_most)
-    return [key for entry in entries if (key := _key(entry)) is not None]
+    entries = await parked_entries(lane, server, at_most)
+    return [key for key in entries.values() if key is not None]
+
+
+async def parked_entries(lane: Lane, server: RedisServer, at_most: int) -> dict[bytes, str | None]:
+    """Entries of keys that are parked, each with its key; None for what others left there."""
+    return {entry: _key(entry) for entry in await _entries(lane, server, b"-", b"+", at_most)}
 
 
 async def unpark_all(lane: Lane, server: RedisServer, scope: str) -> int:

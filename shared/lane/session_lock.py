@@ -15,10 +15,11 @@ from pathlib import Path
 
 from shared import keys, log
 from shared.background import end_tasks, survived
+from shared.errors import Unavailable
 from shared.lane.lane import Lane
 from shared.lane.lease import Lease
 from shared.messages import Session
-from shared.redis_servers import Script
+from shared.redis_servers import RedisServer, Script
 from shared.store.journal import Journal
 
 JOINED = "joined:"  # then a key: it talks to this session, too
@@ -42,6 +43,7 @@ class SessionLock:
         self._journal = journal
         self._renew_seconds = renew_seconds
         self._session_id: str | None = None
+        self._tickets: set[RedisServer] = set()  # where ours are: on several servers while one is drained
         self._renewing: asyncio.Task[None] | None = None
 
     async def follow(self, session: Session) -> bool:
@@ -64,9 +66,10 @@ class SessionLock:
         if self._renewing is not None:
             await end_tasks(self._renewing)
             self._renewing = None
-        server = self._lane.servers.of_key(session_id)
-        with suppress(Exception):
-            await server.asked(server.client.hdel(keys.session_lock(session_id), self._lease.token))
+        while self._tickets:
+            server = self._tickets.pop()
+            with suppress(Exception):
+                await server.asked(server.client.hdel(keys.session_lock(session_id), self._lease.token))
 
     async def _take(self, session_id: str, others: list[str]) -> None:
         self._session_id = session_id  # from here on there is a ticket to give back, whatever happens
@@ -77,20 +80,43 @@ class SessionLock:
         self._renewing = asyncio.create_task(self._renew(session_id))
 
     async def _ticket(self, session_id: str) -> list[str] | None:
-        """The lease tokens that wait behind us; None when an older ticket has the session."""
-        server = self._lane.servers.of_key(session_id)
+        """The lease tokens that wait behind us; None when an older ticket has the session.
+
+        While the lock leaves a server that is drained, it is taken there first: others may not know yet that it leaves.
+        """
         names, args = [keys.session_lock(session_id)], [self._lease.token, self._lane.lease_ms]
-        first, *waiting = await server.call(TICKET, names, args)
-        return [token.decode() for token in waiting] if first == 1 else None
+        behind: list[str] = []
+        for server in self._lane.servers.may_have(session_id):
+            self._tickets.add(server)
+            try:
+                first, *waiting = await server.call(TICKET, names, args)
+            except Unavailable:
+                if server in self._lane.servers.draining:
+                    continue
+                raise
+            if first != 1:
+                return None
+            behind += [token.decode() for token in waiting]
+        return behind
 
     async def _unaware(self, session_id: str, others: list[str], waiting: list[str]) -> bool:
         """Whether another key still runs under a lease from before it was joined: such a one knows of no lock."""
         for other in others:
-            server = self._lane.servers.of_key(other)
-            if await server.call(UNAWARE, [keys.state(self._lane.name, other)], waiting):
+            if await self._is_held(other, waiting):
                 route = await self._journal.route(other)
                 if route is not None and route["session_id"] == session_id:
                     return True
+        return False
+
+    async def _is_held(self, other: str, waiting: list[str]) -> bool:
+        """Whether a key is under a lease whose token is not among these, at any server that may have it."""
+        for server in self._lane.servers.may_have(other):
+            try:
+                if await server.call(UNAWARE, [keys.state(self._lane.name, other)], waiting):
+                    return True
+            except Unavailable:
+                if server not in self._lane.servers.draining:
+                    raise
         return False
 
     async def _renew(self, session_id: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from shared import keys
 from shared.busy import BusyMode
+from shared.errors import Unavailable
 from shared.lane.lane import Lane
 from shared.lane.rq_names import CHANNEL_PREFIX, JOB_PREFIX
 from shared.redis_servers import Script
@@ -18,7 +20,10 @@ async def tell_turn(lane: Lane, key: str, mode: BusyMode | None = None) -> bool:
 
     A worker that does not hear it goes on as before; the mail keeps its place.
     """
+    names = [keys.state(lane.name, key), keys.mail(lane.name, key)]
     args = [mode.value if mode is not None else "", JOB_PREFIX, CHANNEL_PREFIX]
-    return bool(
-        await lane.servers.of_key(key).call(TELL, [keys.state(lane.name, key), keys.mail(lane.name, key)], args)
-    )
+    for server in lane.servers.leaving(key):
+        with suppress(Unavailable):
+            if await server.call(TELL, names, args):
+                return True
+    return bool(await lane.servers.of_key(key).call(TELL, names, args))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared import keys
 from shared.clock import now_ms
-from shared.errors import CannotDo
+from shared.errors import CannotDo, Unavailable
 from shared.lane.freeing import Freed, free
 from shared.lane.lane import Lane
 from shared.lane.stopping import stop
@@ -65,5 +65,9 @@ async def stop_key(pipe: Pipeline, key: str) -> StoppedKey:
 
 async def discard_mail(lane: Lane, key: str, seq: int) -> None:
     """Take one piece of mail out of its mailbox. A journaled one that has not ended comes back: the journal has it."""
-    server = lane.servers.of_key(key)
-    await server.asked(server.client.zremrangebyscore(keys.mail(lane.name, key), seq, seq))
+    for server in lane.servers.may_have(key):
+        try:
+            await server.asked(server.client.zremrangebyscore(keys.mail(lane.name, key), seq, seq))
+        except Unavailable:
+            if server not in lane.servers.draining:
+                raise

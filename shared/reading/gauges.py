@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from shared import metrics
 from shared.clock import moment
-from shared.lane_key import TURNS
-from shared.pause_scope import ScopeKind
+from shared.lane_key import DELIVERIES, TURNS
+from shared.pause_scope import PauseScope, ScopeKind
 from shared.pipeline import Pipeline
 from shared.reading.overview import BOUND, Overview, in_time, overview
 from shared.reading.queues import QueueState
@@ -32,11 +32,12 @@ FRESH_SECONDS = 1.0
 @value
 class DeploymentNow:
     """The deployment at a moment: what an overview shows, and what only metrics show. `unsent` is by platform, None while the
-    database is away; `signs` has a place for each Redis server, None for those that are away."""
+    database is away; `signs` has a place for each Redis server, None for those that are away; `needed` says which are not drained."""
 
     seen: Overview
     unsent: dict[str, datetime] | None
     signs: tuple[ServerSigns | None, ...]
+    needed: tuple[bool, ...]
 
 
 class GaugeCollector:
@@ -62,7 +63,8 @@ async def read_deployment(pipe: Pipeline) -> DeploymentNow:
     """Look at all stores at once. What does not answer in time is left out."""
     signs = asyncio.gather(*(in_time(signs_of(server)) for server in pipe.servers.all))
     seen, unsent, found = await asyncio.gather(overview(pipe), in_time(_unsent(pipe)), signs)
-    return DeploymentNow(seen, unsent, tuple(found))
+    needed = tuple(server not in pipe.servers.draining for server in pipe.servers.all)
+    return DeploymentNow(seen, unsent, tuple(found), needed)
 
 
 async def _unsent(pipe: Pipeline) -> dict[str, datetime]:
@@ -85,7 +87,7 @@ def render_gauges(now: DeploymentNow, settings: Settings) -> bytes:
 
     _dependencies(now, gauge)
     _paused(now, gauge)
-    if now.seen.redis_away < len(now.signs):
+    if any(found is not None for found in now.signs):
         _lanes(now.seen, gauge)
         _slots(now.seen, gauge)
         _rq(now.seen, gauge)
@@ -93,6 +95,7 @@ def render_gauges(now: DeploymentNow, settings: Settings) -> bytes:
         _signs(signs, gauge)
         if settings.synthetic.seconds:
             _synthetic(signs, gauge)
+            _synthetic_held(now, gauge)
     _stored(now, gauge, settings.connected)
     return generate_latest(registry)
 
@@ -103,7 +106,9 @@ MakeGauge = Callable[..., Gauge]
 def _dependencies(now: DeploymentNow, gauge: MakeGauge) -> None:
     up = gauge("keyturn_dependency_up", "Whether a store answers: 1 or 0", "name")
     up.labels("database").set(now.seen.stored is not None)
-    for number, signs in enumerate(now.signs, 1):
+    for number, (signs, is_needed) in enumerate(zip(now.signs, now.needed, strict=True), 1):
+        if signs is None and not is_needed:
+            continue  # a server that is drained may go
         up.labels("redis" if len(now.signs) == 1 else f"redis-{number}").set(signs is not None)
 
 
@@ -192,6 +197,18 @@ def _synthetic(signs: Sequence[ServerSigns], gauge: MakeGauge) -> None:
         took.set(last.seconds)
 
 
+def _synthetic_held(now: DeploymentNow, gauge: MakeGauge) -> None:
+    """While somebody holds synthetic messages back, that none arrives is no fault."""
+    suspended = any(found is not None and found.suspended for found in now.signs)
+    paused = now.seen.stored is not None and any(_holds_synthetic(scope) for scope in now.seen.stored.pauses)
+    text = "Whether a pause or `rq suspend` holds synthetic messages back: 1 or 0"
+    gauge("keyturn_synthetic_held", text).set(suspended or paused)
+
+
+def _holds_synthetic(scope: PauseScope) -> bool:
+    return scope.kind is ScopeKind.ALL or (scope.kind is ScopeKind.LANE and scope.name in (TURNS, DELIVERIES))
+
+
 def _stored(now: DeploymentNow, gauge: MakeGauge, platforms: Sequence[str]) -> None:
     seen, stored = now.seen, now.seen.stored
     if stored is not None:
@@ -204,7 +221,7 @@ def _stored(now: DeploymentNow, gauge: MakeGauge, platforms: Sequence[str]) -> N
         dead = gauge("keyturn_dead_open", f"Dead letters nobody has dealt with, up to {BOUND:,}")
         dead.set(stored.dead_letters.count)
     if now.unsent is not None:
-        text = "Age of the oldest reply that is not sent yet"
+        text = "Age of the oldest reply that is not sent yet and that no pause holds"
         unsent = gauge("keyturn_delivery_oldest_seconds", text, "platform")
         for platform in {*platforms, *now.unsent}:
             unsent.labels(platform).set(_age(seen, now.unsent.get(platform)))

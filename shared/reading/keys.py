@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from shared import keys
 from shared.clock import moment
+from shared.errors import Unavailable
 from shared.lane.lane import Lane
 from shared.lane.lease import Waiting
 from shared.lane.pausing import parked_keys
@@ -48,17 +49,33 @@ class KeyState:
 
 async def state_of_key(lane: Lane, key: str) -> KeyState:
     """How one key stands. A key that nobody has heard of is idle."""
-    [state] = await _states(lane, lane.servers.of_key(key), [key])
+    [state] = await states_of_keys(lane, [key])
     return state
 
 
 async def states_of_keys(lane: Lane, key_list: Sequence[str]) -> list[KeyState]:
-    """How several keys stand, in one round trip for each server."""
-    by_server: dict[str, list[str]] = {}
+    """How several keys stand, in one round trip for each server. A key that leaves a server which is drained stands as it does
+    there, until nothing of it is left there; one that does not answer is not looked at."""
+    by_server: dict[RedisServer, list[str]] = {}
     for key in key_list:
-        by_server.setdefault(lane.servers.of_key(key).url, []).append(key)
-    servers = {server.url: server for server in lane.servers.all}
-    return [state for url, names in by_server.items() for state in await _states(lane, servers[url], names)]
+        for server in lane.servers.may_have(key):
+            by_server.setdefault(server, []).append(key)
+    found: dict[str, list[KeyState]] = {}
+    for server, names in by_server.items():
+        try:
+            for state in await _states(lane, server, names):
+                found.setdefault(state.key, []).append(state)
+        except Unavailable:
+            if server not in lane.servers.draining:
+                raise
+    return [_whole(states) for states in found.values()]
+
+
+def _whole(states: Sequence[KeyState]) -> KeyState:
+    """One key's state from those at each server that has something of it."""
+    at_work = [state for state in states if state.state is not KeyPhase.IDLE] or states
+    first = next((state for state in at_work if state.state is KeyPhase.LEASED), at_work[0])
+    return replace(first, waiting=sum(state.waiting for state in states))
 
 
 async def keys_at_work(lane: Lane, limit: int) -> list[KeyState]:
@@ -79,9 +96,17 @@ async def all_keys_at_work(pipe: Pipeline, limit: int) -> list[KeyState]:
 
 async def first_mail(lane: Lane, key: str, limit: int) -> list[Waiting]:
     """The first pieces of a key's mail, in order."""
-    server = lane.servers.of_key(key)
-    found = await server.asked(server.client.zrange(keys.mail(lane.name, key), 0, limit - 1, withscores=True))
-    return [Waiting(int(score), payload) for payload, score in found if float(score).is_integer()]
+    found: dict[Waiting, None] = {}
+    for server in lane.servers.may_have(key):
+        asked = server.client.zrange(keys.mail(lane.name, key), 0, limit - 1, withscores=True)
+        try:
+            waiting = await server.asked(asked)
+        except Unavailable:
+            if server in lane.servers.draining:
+                continue
+            raise
+        found |= {Waiting(int(score), payload): None for payload, score in waiting if float(score).is_integer()}
+    return sorted(found, key=lambda waiting: waiting.seq)[:limit]
 
 
 async def _states(lane: Lane, server: RedisServer, key_list: Sequence[str]) -> list[KeyState]:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @value
 class BoundedCount:
-    """A number of rows, counted up to BOUND, and the time of the oldest of those that were counted."""
+    """A number of rows, counted up to BOUND, and the time of the oldest of all."""
 
     count: int
     oldest: datetime | None = None
@@ -65,8 +65,8 @@ class StoredNow:
 
 @value
 class Overview:
-    """The deployment at a moment. `stored` is None while the database is away; Redis servers that are away are counted in
-    `redis_away`, and what they hold is left out."""
+    """The deployment at a moment. `stored` is None while the database is away; Redis servers that are away and not drained are
+    counted in `redis_away`, and what they hold is left out."""
 
     at: datetime
     lanes: tuple[LaneNow, ...]
@@ -90,11 +90,12 @@ async def overview(pipe: Pipeline) -> Overview:
     looks = [in_time(_server(pipe, server)) for server in pipe.servers.all]
     *servers, stored = await asyncio.gather(*looks, in_time(stored_now(pipe)))
     there = [found for found in servers if isinstance(found, _ServerNow)]
+    needed = [server not in pipe.servers.draining for server in pipe.servers.all]
     return Overview(
         at=moment(now_ms()),
         lanes=tuple(_lane(name, there) for name in (lane.name for lane in pipe.lanes)),
         workers=tuple(each_once(one for found in there for one in found.workers)),
-        redis_away=len(servers) - len(there),
+        redis_away=sum(found is None and is_needed for found, is_needed in zip(servers, needed, strict=True)),
         overdue=sum(found.overdue for found in there),
         stored=stored if isinstance(stored, StoredNow) else None,
         queues=tuple(queue for found in there for queue in found.queues),

@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from shared.lane_key import DELIVERIES, TURNS
+from shared.reading.drained import RedisServerNow
 from shared.reading.overview import BoundedCount, Overview
 from shared.reading.stage_times import StageTimes
 from shared.reading.verdict import Mood, verdict
@@ -41,10 +42,16 @@ class DeploymentStatus:
     pauses: int | None = 0  # in force
     questions: BoundedCount | None = None  # that wait for a person
     stages: tuple[StageTimes, ...] | None = None  # of the messages that were answered last
+    drained: tuple[RedisServerNow, ...] = ()  # Redis servers that get no keys
 
 
-def status_of(seen: Overview, now: datetime, stages: tuple[StageTimes, ...] | None = None) -> DeploymentStatus:
-    """The status that an overview and the times of the stages stand for."""
+def status_of(
+    seen: Overview,
+    now: datetime,
+    stages: tuple[StageTimes, ...] | None = None,
+    drained: tuple[RedisServerNow, ...] = (),
+) -> DeploymentStatus:
+    """The status that an overview, the times of the stages and the drained servers stand for."""
     turns, deliveries, stored = seen.lane(TURNS), seen.lane(DELIVERIES), seen.stored
     said = verdict(seen, now)
     alive = [worker for worker in seen.workers if worker.alive]
@@ -75,6 +82,7 @@ def status_of(seen: Overview, now: datetime, stages: tuple[StageTimes, ...] | No
         pauses=len(stored.pauses) if stored is not None else None,
         questions=stored.questions if stored is not None else None,
         stages=stages,
+        drained=drained,
     )
 
 

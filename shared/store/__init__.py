@@ -13,6 +13,7 @@ from shared.store.database import CONNECTIONS, Database, open_database
 from shared.store.dead import DeadLetters
 from shared.store.deletion import Deletion
 from shared.store.drafts import Drafts
+from shared.store.draining import DrainingServers
 from shared.store.facts import FactStore
 from shared.store.journal import Journal
 from shared.store.memory import Memory
@@ -60,6 +61,7 @@ class Store:
         self.owned = Owned(database)
         self.outbox = Outbox(database)
         self.drafts = Drafts(database)
+        self.draining = DrainingServers(database)
         self.notices = Notices(database)
         self.dead = DeadLetters(database)
         self.audit = Audit(database)

@@ -47,8 +47,9 @@ class OverviewRows:
         return (await self._rows(sql.overview_counts(bound=bound)))[0]
 
     async def oldest_parts(self, bound: int) -> list[Row]:
-        """The time of the oldest part that is not sent yet, by platform, among the first `bound` parts."""
-        return await self._rows(sql.parts_oldest(bound=bound))
+        """The time of the oldest part that is not sent yet and that no pause holds, by platform; of each, the oldest `bound`
+        parts are looked at."""
+        return [row for row in await self._rows(sql.parts_oldest(bound=bound)) if row["oldest"] is not None]
 
     async def waiting(self, keys: Sequence[str]) -> list[Row]:
         """What waits for each of these keys; keys with nothing are left out."""

@@ -1,25 +1,49 @@
--- What an overview shows. Tables: inbox, outbox, dead, asks, turns. Nothing is written here. Counts stop at a bound, and lists are pages
--- that an index gives, so that a look costs the same however much waits.
+-- What an overview shows. Tables: inbox, outbox, dead, asks, turns, pause. Nothing is written here. Counts stop at a bound, and lists are
+-- pages that an index gives, so that a look costs the same however much waits.
 
 -- name: overview_counts
--- How many inbounds, parts, dead letters and questions wait, each up to a bound; since when those that were counted wait; and the number
--- of the newest part, which grows with every reply.
+-- How many inbounds, parts, dead letters and questions wait, each up to a bound; since when the oldest of all waits; and the number
+-- of the newest part, which grows with every reply. An index gives the oldest part of each platform.
+WITH RECURSIVE platforms (platform) AS (
+    SELECT MIN(platform) FROM outbox WHERE state IN ('pending', 'sending')
+    UNION ALL
+    SELECT (SELECT MIN(outbox.platform) FROM outbox
+            WHERE state IN ('pending', 'sending') AND outbox.platform > platforms.platform)
+    FROM platforms WHERE platforms.platform IS NOT NULL
+)
 SELECT (SELECT COUNT(*) FROM (SELECT 1 AS one FROM inbox WHERE state = 'pending' LIMIT :bound) AS counted) AS inbound_waiting,
-       (SELECT MIN(received_at) FROM
-           (SELECT received_at FROM inbox WHERE state = 'pending' LIMIT :bound) AS counted) AS inbound_oldest,
+       (SELECT MIN(received_at) FROM inbox WHERE state = 'pending') AS inbound_oldest,
        (SELECT COUNT(*) FROM
            (SELECT 1 AS one FROM outbox WHERE state IN ('pending', 'sending') LIMIT :bound) AS counted) AS outbox_waiting,
-       (SELECT MIN(created_at) FROM
-           (SELECT created_at FROM outbox WHERE state IN ('pending', 'sending') LIMIT :bound) AS counted) AS outbox_oldest,
+       (SELECT MIN(oldest) FROM
+           (SELECT (SELECT MIN(created_at) FROM outbox
+                    WHERE state IN ('pending', 'sending') AND outbox.platform = platforms.platform) AS oldest
+            FROM platforms) AS by_platform) AS outbox_oldest,
        (SELECT COUNT(*) FROM (SELECT 1 AS one FROM dead WHERE state = 'open' LIMIT :bound) AS counted) AS dead_open,
        (SELECT COUNT(*) FROM (SELECT 1 AS one FROM asks WHERE state = 'open' LIMIT :bound) AS counted) AS asks_open,
        (SELECT COALESCE(MAX(id), 0) FROM outbox) AS newest_part
 
 -- name: parts_oldest
--- For each platform, the time of the oldest part that waits or is being sent, among those up to a bound.
-SELECT platform, MIN(created_at) AS oldest FROM
-    (SELECT platform, created_at FROM outbox WHERE state IN ('pending', 'sending') LIMIT :bound) AS counted
-GROUP BY platform
+-- For each platform, the time of the oldest part that waits or is being sent and that no pause holds. Of parts that wait, so
+-- many of the oldest are looked at: more of them may be a paused chat's. None of a platform that is paused as a whole.
+WITH RECURSIVE platforms (platform) AS (
+    SELECT MIN(platform) FROM outbox WHERE state IN ('pending', 'sending')
+    UNION ALL
+    SELECT (SELECT MIN(outbox.platform) FROM outbox
+            WHERE state IN ('pending', 'sending') AND outbox.platform > platforms.platform)
+    FROM platforms WHERE platforms.platform IS NOT NULL
+)
+SELECT platform, (
+    SELECT MIN(created_at) FROM (
+        SELECT created_at, destination FROM outbox
+        WHERE state IN ('pending', 'sending') AND outbox.platform = platforms.platform
+        ORDER BY created_at LIMIT :bound
+    ) AS waiting
+    WHERE NOT EXISTS (SELECT 1 FROM pause WHERE scope = destination)
+) AS oldest
+FROM platforms
+WHERE platform IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM pause WHERE scope IN ('all', 'lane:deliveries', 'platform:' || platforms.platform))
 
 -- name: waiting_of_keys
 -- For each of some keys: how many messages wait, the time of the oldest, and the most attempts that one of them has had.

@@ -114,6 +114,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--reshapes", type=int, default=0, help="changes of PARTITIONS and of the list of Redis servers"
     )
+    parser.add_argument(
+        "--drain",
+        action="store_true",
+        help="add a Redis server, drain another and take it out; with --servers 3 or more",
+    )
     parser.add_argument("--outages", type=float, nargs="*", default=[], help="of the database, in seconds")
     parser.add_argument("--blinks", type=int, default=0, help="of the database, a fifth of a second each")
     parser.add_argument(
@@ -171,6 +176,7 @@ def short_form(given: argparse.Namespace) -> Trial:
         servers=given.servers,
         servers_away=tuple(given.servers_away),
         reshapes=given.reshapes,
+        drain=given.drain,
         network=given.network,
         outages=tuple(given.outages),
         blinks=given.blinks,
@@ -318,6 +324,8 @@ def main() -> int:
     database = given.database or ("postgres" if servers else "sqlite")
     if database == "sqlite" and (given.database_failovers or given.pooler):
         raise SystemExit("--database-failovers and --pooler are for PostgreSQL")
+    if given.drain and (given.servers < 3 or given.reshapes):
+        raise SystemExit("--drain needs --servers 3 or more, and goes with no --reshapes")
     if given.database_failovers and (given.pooler or given.network or given.read_only_databases or given.full_disks):
         raise SystemExit("--database-failovers goes with no pooler, network fault, read-only database or full disk")
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**6)

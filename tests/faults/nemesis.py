@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
+import orjson
+
 from shared import failpoints
 from tests.faults.databases import Disk, Ground, PostgresGround
 from tests.faults.plan import Strike
@@ -205,15 +207,42 @@ class Nemesis:
         """Every process is told to end and starts again with the new settings, one after the other, as a deploy does."""
         async with self._reshaping:
             self.cluster.change(partitions=partitions, redis_url=self.cluster.valkeys.url)
-            changed = time.monotonic()
-            for member in self.cluster.members:
-                while (process := member.running) is None or process.started_at < changed:
-                    if member in self.cluster.of(member.role):
-                        await self.cluster.stop(member)
-                        await self.cluster.start(member)
-                    else:  # it is down or paused at the moment
-                        await asyncio.sleep(0.05)
+            await self._restart_all()
             self.done["PARTITIONS or the list of Redis servers changed"] += 1
+
+    async def _restart_all(self) -> None:
+        changed = time.monotonic()
+        for member in self.cluster.members:
+            while (process := member.running) is None or process.started_at < changed:
+                if member in self.cluster.of(member.role):
+                    await self.cluster.stop(member)
+                    await self.cluster.start(member)
+                else:  # it is down or paused at the moment
+                    await asyncio.sleep(0.05)
+
+    async def _drain(self, _: Strike) -> None:
+        self._soon(self._added_and_drained())
+
+    async def _added_and_drained(self) -> None:
+        """As an operator does it: list one server more, drain another, wait until it is empty, take it out of the list."""
+        urls, cluster = self.cluster.valkeys.urls, self.cluster
+        leaving = urls[1]
+        name = leaving.removeprefix("redis://")
+        async with self._reshaping:
+            cluster.change(redis_url=",".join(urls))
+            await self._restart_all()
+            self.done["Redis server added"] += 1
+            await cluster.command("redis", "drain", name)
+            while True:
+                listed = orjson.loads(await cluster.command("redis", "list", "--json"))
+                [drained] = [server for server in listed if server["name"] == name]
+                if drained["may_go"]:
+                    break
+                await asyncio.sleep(1.0)
+            cluster.change(redis_url=",".join(url for url in urls if url != leaving))
+            await self._restart_all()
+            await cluster.command("redis", "undrain", name)
+            self.done["Redis server drained and taken out"] += 1
 
     async def _trouble_network(self, strike: Strike) -> None:
         name, kind = self._rng.choice(sorted(self.lines)), self._rng.choice(sorted(_TROUBLES))
@@ -326,6 +355,7 @@ _ACTS: Mapping[str, Callable[[Nemesis, Strike], Awaitable[None]]] = {
     "read only": Nemesis._forbid_writes,
     "server away": Nemesis._server_away,
     "reshape": Nemesis._reshape,
+    "drain": Nemesis._drain,
     "network": Nemesis._trouble_network,
     "outage": Nemesis._outage,
     "read-only database": Nemesis._forbid_database_writes,

@@ -39,6 +39,7 @@ class Faults:
     servers: int = 1  # Redis servers that share the keys
     servers_away: tuple[float, ...] = ()  # how long one of them is gone; not the first, which all the rest happens to
     reshapes: int = 0  # PARTITIONS changes, at first a server is added too; all processes restart one by one
+    drain: bool = False  # a server is added, another is drained and taken out; the rest of the servers stays
     network: int = 0  # delays, black holes, half-open connections, cuts
     outages: tuple[float, ...] = ()  # how long the database is away
     blinks: int = 0  # the database is away for a moment only
@@ -55,7 +56,7 @@ class Faults:
     def forget_leases(self) -> bool:
         """Whether Redis itself may forget who holds what."""
         forgets = self.flushes or self.tail_cuts or self.failovers or self.failpoints or self.demotions or self.reshapes
-        return bool(forgets)
+        return bool(forgets or self.drain)
 
 
 NO_FAULTS = Faults()
@@ -115,4 +116,7 @@ def plan_strikes(
         made.append(lambda at, p=point, a=action: Strike(at, "arm", point=p, action=a))  # type: ignore[misc]
     rng.shuffle(made)
     span = seconds - 2 * quiet
-    return [make(quiet + (i + rng.uniform(0.3, 1.0)) * span / len(made)) for i, make in enumerate(made)]
+    strikes = [make(quiet + (i + rng.uniform(0.3, 1.0)) * span / len(made)) for i, make in enumerate(made)]
+    if faults.drain:  # it takes a while: the other faults happen meanwhile
+        strikes.insert(0, Strike(quiet, "drain"))
+    return strikes

@@ -81,6 +81,7 @@ REACHED_BY_A_TEST = {
     "move.after_put": "tests/flow/test_servers_changed.py",
     "move.before_put": "tests/flow/test_servers_changed.py",
     "move.before_recover": "tests/flow/test_servers_changed.py",
+    "move.before_unpark": "tests/flow/test_drained_server.py",
     "notice.after_add": "tests/flow/test_busy.py",
     "notice.before_add": "tests/flow/test_busy.py",
     "pair.after_code": "tests/flow/test_pairing.py",

@@ -111,6 +111,17 @@ async def test_nothing_is_lost_doubled_or_stuck_while_redis_refuses_falls_silent
     assert outcome.broken == UNBROKEN
 
 
+async def test_nothing_is_lost_doubled_or_reordered_while_a_redis_server_is_added_and_another_drained_and_taken_out(
+    tmp_path: Path,
+) -> None:
+    faults = Faults(kills=5, pauses=2, servers=4, drain=True)
+    trial = Trial(seed=8, messages=1_500, keys=300, seconds=30, zipf=0.8, housekeepers=2, faults=faults)
+    async with open_ground("sqlite", tmp_path) as ground:
+        outcome = await run_trial(trial, tmp_path, ground)
+    assert outcome.faults["Redis server added"] == outcome.faults["Redis server drained and taken out"] == 1
+    assert outcome.broken == UNBROKEN
+
+
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 async def test_nothing_is_lost_while_the_database_blinks_or_refuses_writes_rows_are_locked_and_the_provider_is_away(
     database: str, tmp_path: Path

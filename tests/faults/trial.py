@@ -156,7 +156,7 @@ async def run_trial(trial: Trial, directory: Path, ground: Ground, disk: Disk | 
             open_cluster(directory, ground.url, callback_url, valkeys, **settings)
         )
         stall = await opened.enter_async_context(stall_clock())
-        if faults.reshapes and faults.servers > 1:  # the last one is listed later
+        if (faults.reshapes or faults.drain) and faults.servers > 1:  # the last one is listed later
             cluster.change(redis_url=",".join(valkeys.urls[:-1]))
         growth = Growth(cluster, ground.straight_url, trial.sample_seconds)
         progress = Progress(ground.straight_url)

@@ -6,19 +6,22 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import redis
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import SecretStr
 
 from producers.server.app import build_app
 from shared import keys, metrics
 from shared.clock import now_ms
-from shared.embedded import child
+from shared.embedded import child, valkey
 from shared.errors import Unavailable
 from shared.lane.rq_names import SUSPENDED
+from shared.messages import Part, Source
 from shared.operating.pauses import pause
 from shared.pipeline import Pipeline, open_pipeline
 from shared.probe import open_probe
@@ -32,6 +35,7 @@ from shared.synthetic import OUTLET, is_synthetic, synthetic_key
 from tests.support.pipe import Rig, key_of
 from workers.agents.resolve import resolve
 from workers.delivery.deliver import deliver_parts
+from workers.delivery.synthetic import SyntheticSender
 from workers.process.parts import open_parts
 from workers.process.rq_worker import KeyturnWorker
 from workers.process.run import open_rooms
@@ -148,6 +152,39 @@ async def test_all_who_ask_within_a_second_share_one_answer(pipe: Pipeline) -> N
     collector = GaugeCollector(pipe)
     first, *others = await asyncio.gather(*(collector.render() for _ in range(20)))
     assert set(others) == {first} and counted("keyturn_collect_seconds_count") == before + 1
+
+
+@pytest.mark.parametrize(
+    ("scope", "held"),
+    [("all", 1), ("lane:turns", 1), ("lane:deliveries", 1), ("lane:control", 0), ("platform:webhook", 0)],
+)
+async def test_a_pause_that_holds_synthetic_messages_shows(
+    make_settings: Callable[..., Settings], scope: str, held: int
+) -> None:
+    async with open_pipeline(make_settings(synthetic=SyntheticBlock(seconds=3600))) as pipe:
+        assert of(await gauges(pipe), "keyturn_synthetic_held") == 0
+        await pause(pipe, scope, by="ann")
+        assert of(await gauges(pipe), "keyturn_synthetic_held") == held
+
+
+async def test_suspended_workers_hold_synthetic_messages(make_settings: Callable[..., Settings]) -> None:
+    async with open_pipeline(make_settings(synthetic=SyntheticBlock(seconds=3600))) as pipe:
+        await pipe.servers.all[0].client.set(SUSPENDED, 1)
+        assert of(await gauges(pipe), "keyturn_synthetic_held") == 1
+        await pipe.servers.all[0].client.delete(SUSPENDED)
+
+
+async def test_the_time_of_the_last_synthetic_message_is_known_while_any_redis_server_is_away(
+    make_settings: Callable[..., Settings], redis_url: str, tmp_path: Path
+) -> None:
+    first = valkey.start(tmp_path / "first")
+    settings = make_settings(redis_url=SecretStr(f"{first.url},{redis_url}"), synthetic=SyntheticBlock(seconds=3600))
+    async with open_pipeline(settings) as pipe:
+        part = Part(1, "k", "s", Source(OUTLET, "1"), (), 1, 1, str(now_ms() - 2000))
+        await SyntheticSender(pipe).send(part)
+        first.stop()
+        found = await gauges(pipe)
+        assert 2 <= (of(found, "keyturn_synthetic_seconds") or 0) < 600
 
 
 async def test_a_housekeeper_leaves_a_sign_of_life(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

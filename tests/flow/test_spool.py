@@ -297,7 +297,7 @@ async def test_what_is_in_the_spool_is_settled_while_another_machine_leads(pipe:
     await keep(file_of(pipe), "1", "2")
     settings, name = pipe.settings, keys.listener(Gateway.name, Gateway.credential)
     gateway = Gateway()
-    async with Leader(pipe.servers.of_key(name), name, ttl=settings.lease, every=settings.heartbeat) as elsewhere:
+    async with Leader(pipe.servers, name, ttl=settings.lease, every=settings.heartbeat) as elsewhere:
         await elsewhere.leads.wait()
         async with listening(pipe, gateway):
             assert await until_kept(pipe, 2) == ["1", "2"]

@@ -19,7 +19,7 @@ SCRIPTS = sorted(Path(leader.__file__).parent.glob("*.lua"))
 
 
 def a_leader(pipe: Pipeline, *, every: float = 0.05, ttl: float = 30) -> Leader:
-    return Leader(pipe.servers.all[0], NAME, ttl=timedelta(seconds=ttl), every=timedelta(seconds=every))
+    return Leader(pipe.servers, NAME, ttl=timedelta(seconds=ttl), every=timedelta(seconds=every))
 
 
 async def until(true: Callable[[], bool]) -> None:

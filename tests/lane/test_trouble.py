@@ -190,7 +190,7 @@ async def test_a_housekeeper_deletes_nothing_while_redis_is_full(make_settings: 
 
 
 def a_leader(pipe: Pipeline) -> Leader:
-    return Leader(pipe.servers.all[0], "kt:listener:t:1", ttl=timedelta(seconds=30), every=timedelta(milliseconds=20))
+    return Leader(pipe.servers, "kt:listener:t:1", ttl=timedelta(seconds=30), every=timedelta(milliseconds=20))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 
 from tests.model.control import Control
 from tests.model.deliveries import Deliveries
+from tests.model.draining import Draining
 from tests.model.explore import Model, Walk, explore
 from tests.model.turns import Turns
 
@@ -89,7 +90,22 @@ CONTROL = [
     (Control("control: durability = redis, flushed", journaled=False, faults={"flush": 1, "expire": 1}), 500),
 ]
 
-MUTANTS: list[Turns | Deliveries | Control] = [
+DRAINING = [
+    (Draining("drained, and a death", faults={"drain": 1, "crash": 1}), 8_000),
+    (Draining("drained, and a receiver that knows it late", faults={"drain": 1, "unaware": 1, "crash": 1}), 30_000),
+    (Draining("drained, and a zombie", faults={"drain": 1, "expire": 1}), 35_000),
+    (Draining("drained, and a move that is cut short", faults={"drain": 1, "crash": 1, "cut": 1}), 20_000),
+    (Draining("drained, three messages", 3, faults={"drain": 1}), 50_000),
+    (Draining("drained, durability = redis", 3, journaled=False, faults={"drain": 1}), 3_000),
+    (
+        Draining("drained, durability = redis, cut short", journaled=False, faults={"drain": 1, "crash": 1, "cut": 1}),
+        8_000,
+    ),
+]
+
+MUTANTS: list[Turns | Deliveries | Control | Draining] = [
+    Draining("the new server does not wait", faults={"drain": 1}),
+    Draining("mail leaves before it has arrived", journaled=False, faults={"drain": 1, "crash": 1, "cut": 1}),
     Turns("no version check", (0,), faults={"expire": 1}),
     Turns("acknowledge before commit", (0,), journaled=False, faults={"crash": 1}),
     Turns("no unique event id", (0,), (0,)),
@@ -139,6 +155,9 @@ SEEN_AS = {
     "unopened": "cannot be opened",
     "outage": "the provider is away",
     "pause": "an operator pauses",
+    "drain": "drains the old server",
+    "unaware": "does not know yet",
+    "cut": "dies in a move",
     "transient": "did not go out",
     "busy": "told to wait",
     "unclear": "no answer comes",
@@ -147,7 +166,10 @@ SEEN_AS = {
 
 
 def _named(
-    models: list[tuple[Turns, int]] | list[tuple[Deliveries, int]] | list[tuple[Control, int]],
+    models: list[tuple[Turns, int]]
+    | list[tuple[Deliveries, int]]
+    | list[tuple[Control, int]]
+    | list[tuple[Draining, int]],
 ) -> list[object]:
     return [pytest.param(model, least, id=model.name) for model, least in models]
 
@@ -158,8 +180,10 @@ def _walk(model: Model) -> Walk:
     return walk
 
 
-@pytest.mark.parametrize(("model", "least"), _named(TURNS) + _named(DELIVERIES) + _named(CONTROL))
-def test_every_promise_holds_in_every_reachable_state(model: Turns | Deliveries | Control, least: int) -> None:
+@pytest.mark.parametrize(("model", "least"), _named(TURNS) + _named(DELIVERIES) + _named(CONTROL) + _named(DRAINING))
+def test_every_promise_holds_in_every_reachable_state(
+    model: Turns | Deliveries | Control | Draining, least: int
+) -> None:
     walk = _walk(model)
     assert walk.violation is None, f"\n{walk.violation}"
     assert walk.states >= least, "this configuration explores less than it did: was that meant?"
@@ -168,7 +192,7 @@ def test_every_promise_holds_in_every_reachable_state(model: Turns | Deliveries 
 
 
 @pytest.mark.parametrize("intact", [pytest.param(m, id=f"{type(m).__name__.lower()}: {m.name}") for m in MUTANTS])
-def test_without_this_protection_a_promise_breaks(intact: Turns | Deliveries | Control) -> None:
+def test_without_this_protection_a_promise_breaks(intact: Turns | Deliveries | Control | Draining) -> None:
     assert explore(intact).violation is None, "the bounds must be sound with the protection"
     violation = explore(replace(intact, mutant=intact.name)).violation
     assert violation is not None, f"{intact.name}: nobody would notice"

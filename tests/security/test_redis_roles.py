@@ -184,7 +184,7 @@ async def every_role_at_work(make_settings: Callable[..., Settings], urls: dict[
             assert b"keyturn_" in (await door.request("GET", "/metrics")).content
             assert (await door.request("GET", "/readyz")).status_code == 200
         name, second = keys.listener("signal", "1"), timedelta(seconds=1)
-        async with Leader(opened["listener"].servers.all[0], name, ttl=5 * second, every=second):
+        async with Leader(opened["listener"].servers, name, ttl=5 * second, every=second):
             async with asyncio.timeout(30):
                 while not admin.exists(name):
                     await asyncio.sleep(0.02)

@@ -125,6 +125,36 @@ async def test_the_oldest_reply_that_waits_may_be_one_that_is_being_sent(store: 
     assert (backlog["outbox_waiting"], backlog["outbox_oldest"]) == (2, row["created_at"] - 60000)
 
 
+async def test_the_oldest_message_and_reply_are_known_however_many_wait(store: Store) -> None:
+    """The order of an index puts the oldest ones behind the bound of the counts."""
+    for chat in ("a1", "a2", "a3", "z"):
+        await parts(store, chat=chat)
+        await mail(store, chat=chat)
+    await write(store, "UPDATE outbox SET created_at = 1000 WHERE destination = (SELECT MAX(destination) FROM outbox)")
+    last = "(SELECT MAX(session_key) FROM inbox)"
+    await write(store, f"UPDATE inbox SET received_at = 1000 WHERE state = 'pending' AND session_key = {last}")
+    found = await store.overview.counts(2)
+    assert (found["inbound_waiting"], found["outbox_waiting"]) == (2, 2)
+    assert (found["inbound_oldest"], found["outbox_oldest"]) == (1000, 1000)
+    [oldest] = await store.overview.oldest_parts(2)
+    assert (oldest["platform"], oldest["oldest"]) == ("webhook", 1000)
+
+
+@pytest.mark.parametrize("scope", ["all", "lane:deliveries", "platform:webhook", "to:webhook:c1"])
+async def test_a_reply_that_a_pause_holds_is_not_the_oldest_that_waits_to_be_sent(store: Store, scope: str) -> None:
+    await parts(store)
+    await write(store, "UPDATE outbox SET created_at = 1000")
+    [held] = await store.overview.oldest_parts(10)
+    assert held["oldest"] == 1000
+    await store.pauses.begin(scope, "ann")
+    assert await store.overview.oldest_parts(10) == []
+    await parts(store, chat="c2")
+    assert len(await store.overview.oldest_parts(10)) == (scope == "to:webhook:c1")
+    await store.pauses.end(scope)
+    [again] = await store.overview.oldest_parts(10)
+    assert again["oldest"] == 1000
+
+
 async def test_replaying_one_dead_reply_sends_no_other(store: Store) -> None:
     for chat in ("c1", "c2"):
         for part in await parts(store, 2, chat=chat):

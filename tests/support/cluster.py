@@ -124,6 +124,21 @@ class Cluster:
         """Settings, named as in Settings, of every process that starts from now on."""
         self._changed |= {f"KEYTURN_{name.upper()}": str(value) for name, value in settings.items()}
 
+    async def command(self, *words: str) -> bytes:
+        """What a command of keyturn prints. It is given again while a store is away."""
+        deadline = time.monotonic() + START_SECONDS
+        environment = {**self.environment, **self._changed}
+        while True:
+            options: dict[str, Any] = {"cwd": self.directory, "env": environment, "stderr": asyncio.subprocess.PIPE}
+            ran = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "keyturn.cli", *words, stdout=asyncio.subprocess.PIPE, **options
+            )
+            said, trouble = await ran.communicate()
+            if ran.returncode == 0:
+                return said
+            assert time.monotonic() < deadline, f"keyturn {' '.join(words)}: {trouble.decode()}"
+            await asyncio.sleep(0.5)
+
     def of(self, *roles: str) -> list[Member]:
         """The members of these roles that run, are to go on running, and are not paused."""
         standing = [member for member in self.members if member.role in roles and member.kept]

@@ -231,8 +231,8 @@ class _ServerOfRoles(RedisServer):
     def call(self, script: Any, keys: Any, args: Any) -> Any:
         return self._server().call(script, keys, args)
 
-    def heard(self, channel: str, joined: Any = None) -> Any:
-        return self._server().heard(channel, joined)
+    def heard(self, channel: str, joined: Any = None, wanted: Any = lambda: True) -> Any:
+        return self._server().heard(channel, joined, wanted)
 
     def ping(self) -> Any:
         return self._server().ping()

@@ -22,7 +22,7 @@ async def working(pipe: Pipeline, agent: Agent | Answers | None = None, slots: i
     rooms = open_rooms(pipe.settings.model_copy(update={"concurrency": slots}))
     async with open_parts(pipe, agent or resolve("echo"), name) as parts:
         running = [
-            asyncio.create_task(_worker(pipe, server, LANES, name).run(parts, server, rooms, stopping))
+            asyncio.create_task(_worker(pipe, server, LANES, name).run(parts, server, rooms, stopping, LANES))
             for server in pipe.servers.all
         ]
         running.append(asyncio.create_task(Housekeeper(pipe).run(stopping)))

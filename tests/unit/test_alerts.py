@@ -225,6 +225,33 @@ def test_every_alert_comes_from_its_cause_and_from_nothing_close_to_it(tmp_path:
         promtool(*command)
 
 
+HELD = {  # while somebody holds work back on purpose, nobody is paged
+    "KeyturnDeliveriesStuck": {'keyturn_paused{scope="rq"}': "1x90"},
+    "KeyturnSyntheticLate": {"keyturn_synthetic_held": "1x90"},
+}
+
+
+def test_a_pause_does_not_page_and_one_that_is_forgotten_makes_a_ticket(tmp_path: Path) -> None:
+    """Of the replies that a pause holds, the gauge itself knows."""
+    severity = {rule["alert"]: rule["labels"]["severity"] for rule in RULES}
+    assert severity["KeyturnPausedLong"] == "ticket"
+    [long] = [rule for rule in RULES if rule["alert"] == "KeyturnPausedLong"]
+    tests = []
+    for rule in RULES:
+        if rule["alert"] in HELD:
+            causing, _, at = CAUSES[rule["alert"]]
+            expression = f"count({rule['expr']})"
+            tests.append(one_test({**causing, **HELD[rule["alert"]]}, expression, at, []))
+            over = {name: values.replace("1x", "0x") for name, values in HELD[rule["alert"]].items()}
+            tests.append(one_test({**causing, **over}, expression, at, [{"labels": "{}", "value": 1}]))
+    for scope in ("rq", "all", "lane", "platform", "chat", "conversation"):
+        forgotten = {f'keyturn_paused{{scope="{scope}"}}': "1x90"}
+        tests.append(one_test(forgotten, f"count({long['expr']})", "65m", [{"labels": "{}", "value": 1}]))
+    written = tmp_path / "test.yaml"
+    written.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": tests}))
+    promtool("test", "rules", str(written))
+
+
 def one_test(series: dict[str, str], expression: str, at: str, expected: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "interval": "1m",

@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from shared.errors import ConfigurationError
-from shared.redis_url import SentinelUrl, hosts_of, place_of, sentinel_url, split_urls
+from shared.redis_url import SentinelUrl, hosts_of, name_of, place_of, sentinel_url, split_urls
 from shared.settings import Settings
 
 WHOLE = "rediss+sentinel://ann:p%40ss@h1:7000,h2,[::1]:7001/main/2?sentinel_username=s&sentinel_password=t%2Fu"
@@ -61,3 +61,17 @@ def test_a_server_that_is_named_twice_is_refused() -> None:
     for twice in ("redis://a:1/0,redis://x:y@a:1/0", "redis+sentinel://h1/main,redis+sentinel://h2/main/0"):
         with pytest.raises(ConfigurationError, match="twice"):
             Settings(redis_url=SecretStr(twice)).redis_urls()
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("redis://h1:6379/0", "h1:6379/0"),
+        ("rediss://user:canary@h1:6379/0?password=canary", "h1:6379/0"),
+        ("unix://user:canary@/run/redis.sock?db=1&password=canary", "/run/redis.sock"),
+        (WHOLE, "main/2"),
+    ],
+)
+def test_the_name_of_a_server_holds_no_secret(url: str, name: str) -> None:
+    """It is shown to operators and kept in the database."""
+    assert name_of(url) == name

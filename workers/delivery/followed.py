@@ -24,9 +24,9 @@ class FollowedSender:
 
     async def send(self, part: Part) -> Receipt:
         """Never fails: a reader that is not woken finds the row when it next looks."""
-        server = self._servers.of_key(part.session_key)
-        with contextlib.suppress(Unavailable):
-            await server.asked(server.client.publish(keys.events(part.session_key), part.id))
+        for server in self._servers.may_have(part.session_key):
+            with contextlib.suppress(Unavailable):
+                await server.asked(server.client.publish(keys.events(part.session_key), part.id))
         return Receipt()
 
 

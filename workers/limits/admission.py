@@ -24,7 +24,7 @@ from shared.background import end_tasks, survived
 from shared.errors import HeldBack, RateLimited, Unavailable
 from shared.failpoints import reach
 from shared.ids import fresh_id
-from shared.redis_servers import Script, Servers
+from shared.redis_servers import RedisServer, Script, Servers
 from workers.agents.model.admission import Permit, ProviderAccount
 from workers.limits.cooldowns import Cooldowns, hear_cooldowns
 from workers.limits.own_share import LocalLimits
@@ -45,7 +45,7 @@ class RedisAdmission:
     """A `ProviderAdmission` for all agents of a process."""
 
     def __init__(self, servers: Servers, *, lease: timedelta, renew_every: timedelta) -> None:
-        self._server = servers.of_key(keys.COOLDOWNS)  # one server counts for all: limits are for all partitions
+        self._servers = servers
         self._lease_ms = int(lease.total_seconds() * 1000)
         self._renew_seconds = renew_every.total_seconds()
         self._cooldowns = Cooldowns()
@@ -55,10 +55,15 @@ class RedisAdmission:
         self._leaving: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
 
+    @property
+    def _server(self) -> RedisServer:
+        """One server counts for all: limits are for all partitions. When it is drained, the next one begins to count anew."""
+        return self._servers.of_key(keys.COOLDOWNS)
+
     def start(self) -> None:
         """Hear of cool-downs and renew permits until `close`. Safe to repeat."""
         if not self._loops:
-            heard = hear_cooldowns(self._server, self._cooldowns)
+            heard = hear_cooldowns(self._servers, self._cooldowns)
             self._loops = [asyncio.create_task(heard), asyncio.create_task(self._renew())]
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ import time
 
 from shared import keys, log
 from shared.background import survived
-from shared.redis_servers import RedisServer
+from shared.redis_servers import Servers
 from shared.value import value
 
 RETRY_SECONDS = 0.5  # between tries while Redis is away
@@ -47,12 +47,12 @@ class Cooldowns:
         return left + random.uniform(0, known.spread)
 
 
-async def hear_cooldowns(server: RedisServer, cooldowns: Cooldowns) -> None:
+async def hear_cooldowns(servers: Servers, cooldowns: Cooldowns) -> None:
     """Take over what other processes were told, until cancelled. What is said while Redis is away is not heard: a refusal says
     it again."""
     while True:
         try:
-            async for said in server.heard(keys.COOLDOWNS):
+            async for said in servers.heard(keys.COOLDOWNS):
                 _take_over(said, cooldowns)
         except Exception as error:
             survived("limits", "cool-downs not heard", error)

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import redis
@@ -19,17 +18,16 @@ from rq.worker import BaseWorker, WorkerStatus
 
 from shared import keys, log
 from shared.background import end_tasks, survived
-from shared.lane.rq_names import EXECUTION_HEARTBEAT, SUSPENDED, WorkerField, time_text
+from shared.lane.rq_names import EXECUTION_HEARTBEAT, SUSPENDED, WorkerField, time_text, workers_of_queue
 from shared.lane.wake import RegisteredWorker
-from shared.lane_key import DELIVERIES
 from shared.redis_servers import CALL_TIMEOUT_SECONDS, RedisServer
 from workers.process.duty import Duty
-from workers.process.fetcher import Fetcher, end_fetching
 from workers.process.job_beats import JobBeats
 from workers.process.parts import ProcessParts
 from workers.process.room import Room
 from workers.process.rq_commands import hear_commands
-from workers.process.wakes import HeldWake, ServedQueue, Wakes
+from workers.process.serving import Serving
+from workers.process.wakes import HeldWake, Wakes
 
 HEARTBEAT_SECONDS = 1.0
 RETRY_SECONDS = 0.5  # between tries while Redis is away
@@ -47,6 +45,7 @@ class KeyturnWorker(BaseWorker):
     """Serves its queues on one Redis. If it is killed, its wakes run again: none is lost, and none is answered twice."""
 
     death_penalty_class = NoDeathPenalty
+    _unlisted = False  # whether it serves queues that it was not registered with
 
     @property
     def connection_timeout(self) -> int:
@@ -61,32 +60,47 @@ class KeyturnWorker(BaseWorker):
         return True
 
     async def run(
-        self, parts: ProcessParts, server: RedisServer, rooms: Mapping[str, Room], stopping: asyncio.Event
+        self,
+        parts: ProcessParts,
+        server: RedisServer,
+        rooms: Mapping[str, Room],
+        stopping: asyncio.Event,
+        lanes: Sequence[str] = (),
     ) -> None:
-        """Serve this worker's queues until `stopping` is set, then drain. `rooms` has one for each lane."""
+        """Serve this worker's queues until `stopping` is set, then drain. `rooms` has one for each lane. Of `lanes`, also the
+        queues are served that come to this server meanwhile, because another one is drained."""
         settings = parts.pipe.settings
         # RQ and its readers must see a worker as alive for as long as its leases are.
         self.worker_ttl = max(10, int(settings.lease_seconds * 3))
         self._job_beats = JobBeats(self.worker_ttl)
-        self._rooms = {keys.lane_of_queue(queue.name): rooms[keys.lane_of_queue(queue.name)] for queue in self.queues}
+        served = {*lanes, *(keys.lane_of_queue(queue.name) for queue in self.queues)}
+        self._rooms = {lane: room for lane, room in rooms.items() if lane in served}
         wakes = Wakes(parts, RegisteredWorker(server, self.name, self.key, self.worker_ttl), Duty(stopping))
         await self._register(server, wakes)
         heard = hear_commands(server, self.pubsub_channel_name, wakes)
+        serving = Serving(parts, server, rooms, wakes)
+        serving.add([queue.name for queue in self.queues])
         background = [asyncio.create_task(self._beat(server, wakes)), asyncio.create_task(heard)]
-        queues = [_served(queue.name, parts, rooms) for queue in self.queues]
-        fetchers = [Fetcher(server, queue, wakes) for queue in queues]
-        fetching = [asyncio.create_task(fetcher.run()) for fetcher in fetchers]
-        for queue in queues:
-            if queue.lane.name == DELIVERIES:
-                parts.publisher.deliver_here(queue.name, partial(wakes.start_here, queue))
+        following = asyncio.create_task(self._follow(serving, lanes))
         await stopping.wait()
         for room in rooms.values():
             room.dismiss()
-        await end_fetching(fetchers, fetching)
+        await end_tasks(following)
+        await serving.end()
         await wakes.drain(settings.grace_seconds)
         await end_tasks(*background)
         with suppress(redis.RedisError):
             await asyncio.to_thread(self.register_death)
+
+    async def _follow(self, serving: Serving, lanes: Sequence[str]) -> None:
+        """Serve the queues, too, that come to this server."""
+        while True:
+            changed = serving.servers.changed
+            if added := serving.add_partitions(lanes):
+                options: dict[str, Any] = {"connection": self.connection, "serializer": self.serializer}
+                self.queues += [self.queue_class(name, **options) for name in added]
+                self._unlisted = True
+            await changed.wait()
 
     async def _register(self, server: RedisServer, wakes: Wakes) -> None:
         """Be known to RQ before anything is taken, however long Redis is away."""
@@ -122,6 +136,11 @@ class KeyturnWorker(BaseWorker):
             await client.delete(self.key)  # a count may have been added since, and RQ refuses a name that is there
             await asyncio.to_thread(self.register_birth)
         pipeline = client.pipeline(transaction=False)
+        if self._unlisted:  # RQ's readers find the queues that were added
+            pipeline.hset(self.key, WorkerField.QUEUES, ",".join(self.queue_names()))
+            for queue in self.queue_names():
+                pipeline.sadd(workers_of_queue(queue), self.key)
+            self._unlisted = False
         pipeline.hset(self.key, mapping=self._fields(wakes, now))
         pipeline.expire(self.key, self.worker_ttl + 60)
         await pipeline.execute()
@@ -150,8 +169,3 @@ class KeyturnWorker(BaseWorker):
             WorkerField.CAPACITY: wakes.capacity,
             WorkerField.SLOTS: ",".join(f"{lane}:{room.running}/{room.slots}" for lane, room in self._rooms.items()),
         }
-
-
-def _served(queue: str, parts: ProcessParts, rooms: Mapping[str, Room]) -> ServedQueue:
-    lane = keys.lane_of_queue(queue)
-    return ServedQueue(queue, parts.pipe.lane(lane), rooms[lane])

@@ -117,9 +117,7 @@ async def _serve(pipe: Pipeline, agent: Agent, lanes: Sequence[str], name: str, 
         log.get().info("working", worker=name, concurrency=config.concurrency)
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what is there now stays: looking through all of it again and again would stop every turn for a while
-        await asyncio.gather(
-            *(worker.run(parts, server, rooms, stopping) for worker, server in workers if worker.queues)
-        )
+        await asyncio.gather(*(worker.run(parts, server, rooms, stopping, lanes) for worker, server in workers))
         log.get().info("stopped", worker=name)
 
 

@@ -16,6 +16,7 @@ from shared.busy import BusyMode
 from shared.errors import PipelineError, Unavailable
 from shared.failpoints import reach
 from shared.lane import Lane, Lease, Started
+from shared.lane.leaving import OldPlaces
 from shared.lane.rq_names import popped_key
 from shared.lane.wake import RegisteredWorker, called
 from shared.pipeline import JOBS
@@ -28,6 +29,7 @@ from workers.process.room import Room, Slot
 
 CLAIM_LIMIT = 1  # mail per claim: each message is a turn of its own
 PUT_OFF = timedelta(seconds=1)  # for a key whose database does not answer
+OLD_PLACE_FIRST = timedelta(seconds=0.5)  # between looks whether a key has left the server that is drained
 
 
 @value
@@ -56,6 +58,7 @@ class Wakes:
         self.capacity = parts.pipe.settings.concurrency  # turns at once, for RQ's readers
         self._parts = parts
         self._worker = worker
+        self._old_places = OldPlaces()
         self._tasks: set[asyncio.Task[None]] = set()  # also those that have not claimed their key yet
 
     def start(self, queue: ServedQueue, popped: bytes, slot: Slot) -> None:
@@ -124,6 +127,8 @@ class Wakes:
                     await lease.release(spent=False)
             elif lease is None:
                 await lane.finish(started.wake)
+            elif await self._old_places.has_more(lease):
+                await lease.release(delay=OLD_PLACE_FIRST, spent=False)
             else:
                 await self._hold(lease, lane)
         except Unavailable as error:

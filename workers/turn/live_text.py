@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared import keys
@@ -28,8 +28,8 @@ LAST_SECONDS = 1.0  # that a commit waits for the last record to leave
 class LiveText:
     """The live text of one attempt. Close it."""
 
-    def __init__(self, server: RedisServer, channel: str, attempt: int) -> None:
-        self._server = server
+    def __init__(self, servers: Sequence[RedisServer], channel: str, attempt: int) -> None:
+        self._servers = servers  # several while the key leaves one that is drained: the listener may be at either
         self._channel = channel
         self._attempt = attempt
         self._row = self._at = 0
@@ -42,7 +42,7 @@ class LiveText:
         inbound = attempt.mail.inbound
         if inbound.terms is None or not inbound.terms.is_watched:
             return None
-        return cls(attempt.parts.pipe.servers.of_key(attempt.key), keys.live_text(inbound.id), attempt.number)
+        return cls(attempt.parts.pipe.servers.may_have(attempt.key), keys.live_text(inbound.id), attempt.number)
 
     def take(self, event: Event) -> None:
         """Show what the event says, soon."""
@@ -83,10 +83,11 @@ class LiveText:
     async def _publish(self, record: LiveRecord) -> None:
         try:
             reach("stream.before_write")
-            with contextlib.suppress(
-                Unavailable, TypeError
-            ):  # TypeError: half a surrogate pair, which the commit repairs
-                await self._server.asked(self._server.client.publish(self._channel, encode_live(record)))
+            for server in self._servers:
+                with contextlib.suppress(
+                    Unavailable, TypeError
+                ):  # TypeError: half a surrogate pair, which the commit repairs
+                    await server.asked(server.client.publish(self._channel, encode_live(record)))
             reach("stream.after_write")
         except Exception as error:
             survived("stream", "live text not shown", error, channel=self._channel)

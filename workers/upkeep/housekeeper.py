@@ -13,6 +13,7 @@ from workers.upkeep.heartbeat import Heartbeat
 from workers.upkeep.housekeeping_duty import HousekeepingDuty
 from workers.upkeep.index import SearchIndexing
 from workers.upkeep.journal import UnknownMail
+from workers.upkeep.leaving import LeavingKeys
 from workers.upkeep.memory import EndedConversations
 from workers.upkeep.old_slots import OldSlots
 from workers.upkeep.outbox import UnknownReplies
@@ -45,7 +46,7 @@ def duties(pipe: Pipeline) -> list[HousekeepingDuty]:
     """All there is to look after: for each Redis server by itself, then for all together."""
     found: list[HousekeepingDuty] = []
     for server in pipe.servers.all:
-        found += [DueKeys(pipe, server), StuckWakes(pipe, server), RqLeftovers(pipe, server)]
+        found += [DueKeys(pipe, server), StuckWakes(pipe, server), RqLeftovers(pipe, server), LeavingKeys(pipe, server)]
     found += [
         UnknownMail(pipe),
         UnknownReplies(pipe),

@@ -7,6 +7,7 @@ list of servers was changed, a server also holds queues that nobody serves there
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from shared import keys, log, metrics
@@ -25,26 +26,26 @@ class RqLeftovers:
         self.every_seconds = pipe.settings.sweep_seconds
         self._pipe = pipe
         self._server = server
-        self._queues = served_queues(pipe, server)
 
     async def look(self) -> float:
         """Once around all queues."""
-        for queue, lane in self._queues.items():
+        served = served_queues(self._pipe, self._server)
+        for queue, lane in served.items():
             await lane.abandon(self._server, queue, AT_ONCE)
-        unserved = await self._unserved()
+        unserved = await self._unserved(served)
         for queue, lane in unserved.items():
             await self._end(lane, queue)
-        await self._bury_workers([*self._queues, *unserved])
+        await self._bury_workers([*served, *unserved])
         return self.every_seconds
 
-    async def _unserved(self) -> dict[str, Lane]:
+    async def _unserved(self, served: Mapping[str, Lane]) -> dict[str, Lane]:
         """The queues of our lanes that this server knows and that belong elsewhere, or nowhere."""
         lanes = {lane.name: lane for lane in self._pipe.lanes}
         ours = re.compile(re.escape(queue_key("")) + r"((\w+)-\d+)")
         known: Any = await self._server.asked(self._server.client.smembers(QUEUES))
         named = [ours.fullmatch(name.decode(errors="replace")) for name in known]
         found = {match[1]: lanes[match[2]] for match in named if match is not None and match[2] in lanes}
-        return {queue: lane for queue, lane in found.items() if queue not in self._queues}
+        return {queue: lane for queue, lane in found.items() if queue not in served}
 
     async def _end(self, lane: Lane, queue: str) -> None:
         """Empty a queue that is not served here. When nothing is left of it, RQ need not know it any more."""

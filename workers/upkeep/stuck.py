@@ -22,11 +22,11 @@ class StuckWakes:
         self.every_seconds = pipe.settings.sweep_seconds
         self._server = server
         self._popped: dict[tuple[str, bytes], float] = {}  # (queue, job id) -> first seen in its intermediate list
-        self._queues = served_queues(pipe, server)
+        self._pipe = pipe
 
     async def look(self) -> float:
         """Once around all queues."""
-        for queue, lane in self._queues.items():
+        for queue, lane in served_queues(self._pipe, self._server).items():
             await self._put_back(lane, queue)
         return self.every_seconds
 

@@ -47,20 +47,22 @@ async def _examine(config: Settings) -> list[Finding]:
     from keyturn.cli.doctor.blobs import check_blobs
     from keyturn.cli.doctor.configuration import check_configuration
     from keyturn.cli.doctor.database import check_database
+    from keyturn.cli.doctor.drained import check_drained, drained_names
     from keyturn.cli.doctor.platforms import ask_platforms
     from keyturn.cli.doctor.processes import check_backlog, check_closed_chats, check_pauses
 
     findings = [*check_configuration(config), *await ask_platforms(config), await check_blobs(config)]
     readable, found = await check_database(config)
     findings += found
-    answering, found = await _examine_servers(config)
+    answering, found = await _examine_servers(config, await drained_names(config) if readable else frozenset())
     findings += found
     if readable and answering:
         findings += [await check_backlog(config), *await check_closed_chats(config), *await check_pauses(config)]
+        findings += await check_drained(config)
     return findings
 
 
-async def _examine_servers(config: Settings) -> tuple[bool, list[Finding]]:
+async def _examine_servers(config: Settings, drained: frozenset[str]) -> tuple[bool, list[Finding]]:
     """Whether every Redis answers, and what was found of each and of those who serve it."""
     from keyturn.cli.doctor.finding import fail
     from keyturn.cli.doctor.processes import check_processes
@@ -74,6 +76,7 @@ async def _examine_servers(config: Settings) -> tuple[bool, list[Finding]]:
         return False, [fail("redis", str(error), "set KEYTURN_REDIS_URL, or start `keyturn up` in this directory")]
     except ValueError:  # its text may quote the URL, and so the password
         return False, [fail("redis", "a URL cannot be read", "correct KEYTURN_REDIS_URL; escape special characters")]
+    servers.drain(drained)
     answering, findings = True, []
     for server in servers.all:
         answers, found = await check_server(server, config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from keyturn.dashboard.desk import Desk, Visit
+from shared.reading.drained import servers_now
 from shared.reading.queues import all_queues
 from shared.reading.workers import all_workers
 
@@ -14,7 +15,8 @@ WORKERS_SHOWN = 200
 async def show(desk: Desk, visit: Visit) -> Response:
     queues = await all_queues(desk.pipe)
     lanes = {lane.name: [queue for queue in queues if queue.lane == lane.name] for lane in desk.pipe.lanes}
-    return desk.page("queues.html", visit, lanes=lanes)
+    servers = await servers_now(desk.pipe) if len(desk.pipe.servers.all) > 1 else ()
+    return desk.page("queues.html", visit, lanes=lanes, servers=servers)
 
 
 async def show_workers(desk: Desk, visit: Visit) -> Response:
