@@ -22,7 +22,6 @@ from tests.support.pipe import Rig, key_of
 from workers.agents.llm import LlmAgent
 from workers.turn import steps
 
-
 FIRST = "the cake is a lie"
 
 
