@@ -25,6 +25,9 @@ from shared.store.database.statements import Step, declared
 from shared.value import value
 
 
+UNANSWERED = timedelta(days=30)  # how long a question waits that names no time
+
+
 class ParkedRun(TypedDict):
     """A run that waits for a person; `counted`: up to which of its steps the commit counts what they cost."""
 
@@ -143,7 +146,7 @@ def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask], counted
                 "choices": encode_text(ask.choices),
                 "is_approval": int(ask.call is not None),
                 "source": encode_text(source),
-                "expires_at": now + _ms(ask.expires) if ask.expires is not None else None,
+                "expires_at": now + _ms(ask.expires if ask.expires is not None else UNANSWERED),
             }
             for n, ask in enumerate(asks)
         ]
