@@ -3,7 +3,8 @@ tenth of the CPU. It has no thread, no event loop and no connection; the forked 
 
 `up` asks by a line of JSON, {"arguments", "environment"}, and is answered with a process id. The new process is a child of `up`
 itself: it is forked twice, the process between ends at once, and the kernel gives its child to `up`, which adopts orphans
-meanwhile. In lists of processes it has the command line of a process that was started alone.
+meanwhile. It begins when `up` has written its process id to a pipe, and ends when `up` closes that: so `up` knows all its children,
+whoever is killed in between. In lists of processes it has the command line of a process that was started alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 import orjson
 
 from keyturn.cli.app import command
+from keyturn.cli.forking import PID_BYTES
 from shared import settings
 from shared.embedded.child import die_with
 from shared.errors import PipelineError
@@ -43,13 +45,13 @@ DASHBOARD, LISTENERS = "keyturn.dashboard.process", "producers.listening"
 SQLITE, POSTGRES = "shared.store.database.sqlite", "shared.store.database.postgres"
 
 
-def main(descriptor: int, up: int) -> None:
-    """Fork until `up` closes the line."""
+def main(descriptor: int, known: int, up: int) -> None:
+    """Fork until `up` closes the line. `known` is the pipe from which new processes read that `up` knows them."""
     line = socket.socket(fileno=descriptor)
     import_all()
     gc.collect()
     gc.freeze()  # a collection would write to every page that the forked processes share
-    if (arguments := _fork_for_each(line, up)) is not None:
+    if (arguments := _fork_for_each(line, known, up)) is not None:
         from keyturn.cli import main as keyturn
 
         keyturn(arguments)
@@ -69,7 +71,7 @@ def import_all() -> None:
     command()
 
 
-def _fork_for_each(line: socket.socket, up: int) -> list[str] | None:
+def _fork_for_each(line: socket.socket, known: int, up: int) -> list[str] | None:
     """Returns the arguments of its command in a new process, and None in this one, when `up` is done with it."""
     with line, line.makefile("rb") as requests:
         for request in requests:
@@ -81,6 +83,7 @@ def _fork_for_each(line: socket.socket, up: int) -> list[str] | None:
             return None
     os.setsid()
     die_with(up, signal.SIGTERM)
+    _wait_until_known(known)
     os.environ.clear()
     os.environ.update(asked["environment"])
     arguments: list[str] = asked["arguments"]
@@ -110,6 +113,14 @@ def _fork() -> int:
     return pid
 
 
+def _wait_until_known(known: int) -> None:
+    """Return when `up` has written down that we are its child. If it never will, this process ends."""
+    while (pid := os.read(known, PID_BYTES)) != os.getpid().to_bytes(PID_BYTES):
+        if not pid:
+            os._exit(0)
+    os.close(known)
+
+
 def _show(command: Sequence[str]) -> None:
     """Let lists of processes have this command line: it is written over our own, which `up` made long enough."""
     start, end = (int(field) for field in Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
@@ -119,4 +130,4 @@ def _show(command: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,6 +1,6 @@
 """The app of a receiver: what is posted to a known path is answered here, and everything else by Starlette's routes.
 
-Starlette tries one route after another and wraps each call four times, which took FIGURE.
+Starlette tries one route after another and wraps each call four times, which took 20 µs of CPU instead of 4.
 See docs/decisions/posts-are-dispatched-by-path.md.
 """
 

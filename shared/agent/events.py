@@ -110,7 +110,7 @@ class Ask:
     """A question that ends the turn. `id` finds its answer in `Turn.answers`; `call` is the tool call that waits for it.
 
     With a call and choices it is an approval, answered by yes or no. With choices alone it is answered by one of them, and
-    without choices by any words. Without `expires` it waits for ever.
+    without choices by any words. Without `expires` it waits for 30 days.
     """
 
     id: str

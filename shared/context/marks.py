@@ -88,6 +88,11 @@ def calls(entry: Entry) -> tuple[Mapping[str, Any], ...]:
     return tuple(call for call in made if isinstance(call, Mapping) and _named(call.get("id"), call.get("name")))
 
 
+def is_finished(entry: Entry) -> bool:
+    """Whether a row of a model is a whole answer: it makes no calls."""
+    return entry.role == "assistant" and bool(entry.text) and not calls(entry)
+
+
 def answers(entry: Entry) -> str | None:
     """The id of the tool call that a row answers."""
     id = entry.data.get(TOOL_CALL_ID) if entry.role == "tool" else None

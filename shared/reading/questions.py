@@ -54,7 +54,7 @@ async def questions_of(store: Store, session_key: str, limit: int) -> list[Waiti
 
 async def question(store: Store, id: str) -> WaitingQuestion:
     """One open question; NotFound where there is none, also if it has ended."""
-    row = await store.asks.find(id)
+    row = await store.asks.row(id)
     if row is None:
         raise NotFound(f"there is no question {id:.60}")
     if row["state"] != "open":

@@ -1,6 +1,6 @@
 """How much may be sent now, to a chat and by a bot, over all workers together: counted in Redis, on its clock.
 
-kt:budget:<bot>           hash full_at/held_until/refused, with a TTL: what the bot has sent lately, to all its chats
+kt:budget:<bot>           hash full_at/held_until/refused/late_at, with a TTL: what the bot has sent lately, to all its chats
 kt:budget:<bot>:edits     the same of changes of drafts, where the platform counts them
 kt:budget:<destination>   the same of one chat, and reserved_at: when its next reply may use the send that it took from the bot
 
@@ -24,6 +24,7 @@ from shared.redis_servers import RedisServer, Script, Servers
 from shared.settings import Settings
 
 RESERVATION_MS = 10_000  # a chat whose turn has come and that does not send for so long gets in line again
+LATE_MS = 1000  # a housekeeper wakes chats every half second, so this late is usual
 PROBE = -1  # spend.lua: this send tells whether a refused bot is refused no longer
 REFUSED_WAIT = timedelta(minutes=1)  # while a platform refuses our credentials: somebody has to change them
 KEEP_MS = 60_000  # a budget that was held is remembered for so long: it does not begin with a burst
@@ -90,7 +91,7 @@ class SendBudgets:
         names = [keys.send_budget(name) for name in (str(to), bot, f"{bot}:edits")]
         is_group = PLATFORMS[to.platform].chat_type_of(to.chat) == "group"
         rates = (budget.group or budget.chat if is_group else budget.chat, budget.bot, budget.edits)
-        args = [int(is_edit), RESERVATION_MS, *(number for rate in rates for number in _numbers(rate))]
+        args = [int(is_edit), RESERVATION_MS, LATE_MS, *(number for rate in rates for number in _numbers(rate))]
         wait_ms = await self._server(to).call(SPEND, names, args)
         if wait_ms == PROBE:
             self._probing.add(bot)

@@ -25,6 +25,9 @@ from shared.store.database.statements import Step, declared
 from shared.value import value
 
 
+UNANSWERED = timedelta(days=30)  # how long a question waits that names no time
+
+
 class ParkedRun(TypedDict):
     """A run that waits for a person; `counted`: up to which of its steps the commit counts what they cost."""
 
@@ -53,7 +56,6 @@ class AsksSql(Protocol):
     def calls_of_runs(self, *, runs: str) -> Step: ...
     def withdraw_ask(self, *, ask: str, now: int) -> Step: ...
     def answers_of_run(self, *, run: str) -> Step: ...
-    def find_ask(self, *, ask: str) -> Step: ...
     def last_ended_ask(self, *, session_key: str) -> Step: ...
     def asks_overdue(self, *, now: int, after_at: int, after_id: str, limit: int) -> Step: ...
     def expire_ask(self, *, ask: str, now: int) -> Step: ...
@@ -128,8 +130,8 @@ class AskStore:
         [rows] = await self._database.read(sql.asks_of_key(session_key=session_key, limit=limit))
         return rows
 
-    async def find(self, ask: str) -> Row | None:
-        """A question, however it stands."""
+    async def row(self, ask: str) -> Row | None:
+        """What operators see of a question, however it stands."""
         [rows] = await self._database.read(sql.ask_by_id(ask=ask))
         return rows[0] if rows else None
 
@@ -152,8 +154,8 @@ class AskStore:
 
     async def find(self, ask: str) -> FoundAsk | None:
         """The question with this id; None: there is none, or it ended long ago."""
-        [rows] = await self._database.read(sql.find_ask(ask=ask))
-        return FoundAsk(rows[0]["state"], rows[0]["session_key"], _source(rows[0]["source"])) if rows else None
+        row = await self.row(ask)
+        return FoundAsk(row["state"], row["session_key"], read_source(row["source"])) if row is not None else None
 
     async def last_ended(self, session_key: str) -> str | None:
         """How the last question of a conversation ended that is still known; None: there was none."""
@@ -193,7 +195,7 @@ def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask], counted
                 "choices": encode_text(ask.choices),
                 "is_approval": int(ask.call is not None),
                 "source": encode_text(source),
-                "expires_at": now + _ms(ask.expires) if ask.expires is not None else None,
+                "expires_at": now + _ms(ask.expires if ask.expires is not None else UNANSWERED),
             }
             for n, ask in enumerate(asks)
         ]

@@ -60,10 +60,6 @@ RETURNING id
 -- What was said to questions of a run that wait for the others.
 SELECT name, answer FROM asks WHERE run_id = :run AND state = 'answered' AND answer <> ''
 
--- name: find_ask
--- One question by its id, open or not.
-SELECT state, session_key, source FROM asks WHERE id = :ask
-
 -- name: last_ended_ask
 -- How the last question of a conversation ended.
 SELECT state FROM asks WHERE session_key = :session_key AND state <> 'open' ORDER BY ended_at DESC LIMIT 1

@@ -391,6 +391,16 @@ async def test_a_question_that_expires_says_when(rig: Rig) -> None:
     assert row["expires_at"] - row["created_at"] == 3_600_000
 
 
+async def test_a_question_that_names_no_time_does_not_wait_for_ever(rig: Rig) -> None:
+    async def agent(turn: Turn) -> Any:
+        yield Ask("q", "Well?")
+
+    rig.agent = GeneratorAgent(agent)
+    await say(rig, "hello")
+    [row] = await ask(rig.pipe.store, "SELECT expires_at, created_at FROM asks")
+    assert row["expires_at"] - row["created_at"] == 30 * 86_400_000
+
+
 @pytest.mark.parametrize("kind", [Kind.STEP, Kind.RESULT])
 async def test_a_question_of_a_turn_that_nobody_wrote_is_answered_by_whoever_asked_for_it(
     rig: Rig, world: World, kind: Kind

@@ -515,6 +515,9 @@ async def test_what_a_turn_answers_together_neither_joins_it_nor_waits_behind_it
         [album] = two.agent.begun
         await asyncio.sleep(0.3)  # several heartbeats: each of them finds mail in the mailbox
         notices = [row for one in said for row in await two.pipe.store.outbox.of_turn(f"wait_{one.id}")]
+        shown = await two.say("/queue", platform="local")
+        assert await two.ended(shown) == [("answered", None)]
+        assert "Nothing waits." in await two.told(shown)
         two.agent.let_go.set()
         assert await two.ended(*said) == [("answered", None), ("merged", None), ("merged", None)]
         assert album == "hold 1\ntwo\nthree" and two.agent.heard == [] and notices == []

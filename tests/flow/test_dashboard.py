@@ -38,7 +38,7 @@ from shared.reading.keys import KeyPhase, state_of_key
 from shared.reading.overview import ANSWER_SECONDS, overview
 from shared.reading.trace import find_message
 from shared.settings import Settings
-from tests.store.books import write
+from tests.store.books import ask, write
 from tests.support.dashboard import SAME_ORIGIN, Page, Visitor, visiting
 from tests.support.dashboard_server import serving
 from tests.support.outage import ValkeyOutage
@@ -379,6 +379,19 @@ async def test_the_payload_of_a_dead_letter_is_shown_on_request_and_audited(rig:
     page = await admin.page("/dead/letter", id=id)
     assert "secret word" not in page.html
     assert "a secret word" in (await admin.press(page, "Show the payload")).text
+    assert await done(rig.pipe) == [("read dead letter", str(id), "done")]
+
+
+async def test_an_error_that_may_repeat_what_was_said_is_shown_on_request_and_audited(rig: Rig, admin: Visitor) -> None:
+    id = await a_dead_letter(rig, "hello")
+    await write(rig.pipe.store, "UPDATE dead SET detail = 'ValueError: a secret word'")
+    await write(rig.pipe.store, "UPDATE inbox SET reason = 'error: ValueError: a secret word'")
+    [row] = await ask(rig.pipe.store, "SELECT id FROM inbox")
+    for path, fields in (("/dead", {}), ("/dead/letter", {"id": id}), ("/messages", {"id": row["id"]})):
+        assert "secret word" not in (await admin.page(path, **fields)).html, path
+    assert await done(rig.pipe) == []
+    shown = await admin.press(await admin.page("/dead/letter", id=id), "Show the payload")
+    assert "ValueError: a secret word" in shown.text
     assert await done(rig.pipe) == [("read dead letter", str(id), "done")]
 
 

@@ -118,7 +118,7 @@ async def test_the_dashboard_says_what_was_done_when_a_store_stopped_it(
 async def test_a_run_that_no_dry_run_made_is_refused(pipe: Pipeline, admin: Visitor) -> None:
     await set_aside(pipe, 1)
     fields = {"newest": 9, "count": 1, "after": 0, "done": 0, "failed": "[]"}
-    for wrong in ({"newest": "x"}, {"failed": "{"}, {"failed": "[1]"}, {"reason": ""}):
+    for wrong in ({"newest": "x"}, {"failed": "{"}, {"failed": "[1]"}, {"failed": '[["x",1e300]]'}, {"reason": ""}):
         given = {"action": "drop", "reason": "agent failed", **fields, **wrong}
         assert (await admin.post("/dead/bulk/run", **given)).status_code == 409
     assert await states(pipe) == ["open"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -121,6 +122,48 @@ async def test_a_page_is_read_as_a_person_would_and_all_else_is_refused_with_a_r
     assert read["huge"].startswith("Not read") and read["picture"] == "Not read: it is no text."
     assert read["away"].startswith("Not read: only https") and read["none"] == "Not read: the server answered 404."
     assert all(answer.startswith("Not read: ") for answer in refused)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<a ",
+        "<!--",
+        "<",
+        "</",
+        "<!",
+        "<?",
+        "<![CDATA[",
+        "<svg>",
+        "<b> ",
+        "<p> ",
+        "</p>",
+        "&",
+        "<a b='",
+        '<a "',
+        "<script>",
+        "&#1",
+    ],
+)
+def test_a_hostile_page_is_read_in_time_that_grows_with_its_length_alone(piece: str) -> None:
+    began = time.process_time()
+    for page in (piece, f"<svg>{piece}</p>", f"x{piece}>"):
+        page_text((page * (30_000 // len(page))).encode(), "text/html")
+    page_text(b"a-" + b"z9" * 200_000, "text/plain; charset=punycode")
+    page_text(f"&#{'1' * 10_000};".encode(), "text/html")
+    assert time.process_time() - began < 2
+
+
+def test_what_a_person_reads_of_a_page_is_kept_whatever_its_markup_lacks() -> None:
+    for page in (
+        "<html><head><title>x</title><body>one<p>two",
+        "<HEAD><Style>p{}</STYLE></HEAD>one<!-- <p>no --><DIV>two</DIV>",
+        "one<br>two<script>if (1 < 2) no()</script >",
+        "<p>one</p><svg><p>no</p></svg>\n two <!-- never closed <p>no",
+        "<p title='x'>one<p>tw&#111;&nbsp;",
+    ):
+        assert page_text(page.encode(), "text/html") == "one\ntwo", page
+    assert page_text(b"1 < 2 and <b>bold</b>, 3 <", "text/html") == "1 < 2 and bold, 3 <"
 
 
 def test_a_page_with_a_charset_that_nobody_knows_is_read_all_the_same() -> None:

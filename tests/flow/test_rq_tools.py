@@ -197,12 +197,16 @@ async def test_stop_job_stops_a_turn_and_it_is_tried_again(rig: Rig, pipe: Pipel
     await keeping
 
 
-async def test_a_shutdown_command_drains_the_worker(rig: Rig, told: Told, client: Any) -> None:
+async def test_a_worker_is_ended_by_a_signal_and_by_nobody_who_publishes(rig: Rig, told: Told, client: Any) -> None:
+    """RQ's shutdown command is not obeyed: whoever takes messages in may publish, and could keep all workers ended."""
     worker = told.work()
     name = await until_obeying(client, told)
     accepted = await rig.accept("a")
     await until(lambda: told.texts() == ["a"], told)
     send_shutdown_command(client, name)
+    await until(lambda: "command not obeyed" in told.log(), told)
+    assert "draining" not in told.log() and worker.poll() is None
+    worker.terminate()
     await until(lambda: "draining" in told.log(), told)
     assert worker.poll() is None
     told.go("a")
@@ -212,13 +216,13 @@ async def test_a_shutdown_command_drains_the_worker(rig: Rig, told: Told, client
 
 
 async def test_commands_that_make_no_sense_are_ignored(rig: Rig, told: Told, client: Any) -> None:
-    told.work()
+    worker = told.work()
     name = await until_obeying(client, told)
     for nonsense in (b"\xff\x00", b"[]", b"7", b'{"command": null}', b'{"command": "stop-job", "job_id": {"a": 1}}'):
         client.publish(f"rq:pubsub:{name}", nonsense)
     client.publish(f"rq:pubsub:{name}", b'{"command": "kill-horse"}')
     await until_answered(rig, told, "still here")
-    send_shutdown_command(client, name)
+    worker.terminate()
     await until(lambda: client.scard("rq:workers") == 0, told)
 
 
@@ -291,11 +295,11 @@ async def test_forged_jobs_are_not_executed_but_refused_recorded_and_counted(
 async def test_rqs_own_command_line_starts_our_worker(rig: Rig, told: Told, client: Any, redis_url: str) -> None:
     ours = ["-w", "workers.process.rq_worker.KeyturnWorker", "-S", "shared.codec.Serializer", "--url", redis_url]
     worker = told.run("-c", "from rq.cli import main; main()", "worker", *ours, *QUEUES)
-    name = await until_obeying(client, told)
+    await until_obeying(client, told)
     await until_answered(rig, told, "one", "two", "three")
     sent = await rig.pipe.store.outbox.of_session(key_of("one"), after=0)
     assert [orjson.loads(row["payload"])["text"] for row in sent] == ["done now-one"]
     [listed] = Worker.all(connection=client)
     assert sorted(listed.queue_names()) == sorted(QUEUES)
-    send_shutdown_command(client, name)
+    worker.terminate()
     assert await ended(worker, told) == 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
+from keyturn import Event, Row, Turn
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.flow.test_asking import last_told, say
@@ -20,6 +21,8 @@ from tests.support.openai import Asked, Provider, a_call, open_provider
 from tests.support.pipe import Rig, key_of
 from workers.agents.llm import LlmAgent
 from workers.turn import steps
+
+FIRST = "the cake is a lie"
 
 
 @pytest.fixture
@@ -51,6 +54,30 @@ def steered(rig: Rig, monkeypatch: pytest.MonkeyPatch, provider: Provider, **cha
         return f"saw {what}"
 
     monkeypatch.setattr(counted.look, "_function", look)
+
+
+class AnswersFirst(Noting):
+    """Has answered when the same user says "also cake" in the same chat."""
+
+    rig: Rig
+
+    async def run(self, turn: Turn) -> AsyncIterator[Event]:
+        async for event in super().run(turn):
+            if isinstance(event, Row) and event.entry.text == FIRST:
+                await self.rig.accept("also cake", chat=turn.mail[0].source.chat)
+                await until(turn.inbox.waiting)
+            yield event
+
+
+def answers_first(asked: Asked) -> str | dict[str, Any]:
+    return FIRST if asked.messages[-1] == ("user", "hold") else model(asked)
+
+
+async def told(rig: Rig, chat: str) -> list[str]:
+    """What the chat is told, in order."""
+    rows = await ask(rig.pipe.store, "SELECT DISTINCT destination FROM outbox")
+    [destination] = [row["destination"] for row in rows if row["destination"].endswith(f":{chat}")]
+    return [part.text for part in await rig.pipe.store.outbox.open_parts(destination, 1000)]
 
 
 async def states(pipe: Pipeline, key: str = key_of()) -> list[str]:
@@ -144,3 +171,71 @@ async def test_of_a_call_that_had_begun_nobody_says_that_it_was_not_run_because_
         await next_worker(rig)
         assert (await rig.transcript())[2].startswith("charge may have happened")
         assert await states(pipe) == ["answered", "merged"] and world.charged == ["tea"]
+
+
+async def test_an_answer_that_was_finished_before_a_message_came_in_is_said_wherever_its_worker_dies(
+    make_settings: Callable[..., Settings], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = make_settings(**in_mode("steer", heartbeat_seconds=0.1))
+    async with open_provider(answer=answers_first) as provider, open_pipeline(settings) as pipe:
+        rig, whole = Rig(pipe), Places()
+        agent = rig.agent = AnswersFirst(config(provider))
+        agent.rig = rig
+        monkeypatch.setattr(steps, "reach", whole.reach)
+        await rig.accept("hold", chat="whole")
+        await rig.run_turns(key_of("whole"))
+        kept = ["hold", FIRST, "also cake", "", "charged cake", "enjoy"]
+        assert await rig.transcript(key_of("whole")) == kept and await told(rig, "whole") == [FIRST, "enjoy"]
+        for at, point in enumerate(whole.reached):
+            world = counted.new_world()
+            chat, key = f"at{at}", key_of(f"at{at}")
+            monkeypatch.setattr(steps, "reach", Places(at).reach)
+            await rig.accept("hold", chat=chat)
+            await killed(rig, key)
+            monkeypatch.setattr(steps, "reach", Places().reach)
+            await next_worker(rig, key)
+            found = await rig.transcript(key)
+            if at:  # killed before anything was written down, it begins anew, and says what it says then
+                assert [*found[:4], found[5]] == [*kept[:4], kept[5]], (at, point)
+                assert await states(pipe, key) == ["answered", "merged"], (at, point)
+                assert await told(rig, chat) == [FIRST, "enjoy"], (at, point)
+            assert len(world.charged) <= 1, (at, point)
+        assert await left_in_sql(rig) == 0
+
+
+async def test_an_answer_that_was_finished_is_said_though_the_message_behind_it_was_dropped_after_a_crash(
+    make_settings: Callable[..., Settings], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = make_settings(**in_mode("steer", heartbeat_seconds=0.1))
+    async with open_provider(answer=answers_first) as provider, open_pipeline(settings) as pipe:
+        rig = Rig(pipe)
+        agent = rig.agent = AnswersFirst(config(provider))
+        agent.rig = rig
+        monkeypatch.setattr(steps, "reach", Places(at=1).reach)
+        await rig.accept("hold")
+        await killed(rig)
+        monkeypatch.setattr(steps, "reach", Places().reach)
+        await write(pipe.store, "UPDATE inbox SET state = 'superseded' WHERE seq = 2")
+        asked = len(provider.requests)
+        await next_worker(rig)
+        assert await rig.transcript() == ["hold", FIRST] and len(provider.requests) == asked
+        assert await told(rig, "c1") == [FIRST]
+        assert await left_in_sql(rig) == 0
+
+
+async def test_an_answer_that_was_finished_is_said_before_a_question_and_once(
+    make_settings: Callable[..., Settings], world: World
+) -> None:
+    settings = make_settings(**in_mode("steer", heartbeat_seconds=0.1))
+    async with open_provider(answer=answers_first) as provider, open_pipeline(settings) as pipe:
+        rig = Rig(pipe)
+        agent = rig.agent = AnswersFirst(config(provider, approve=("charge",)))
+        agent.rig = rig
+        await say(rig, "hold")
+        [first, question] = await told(rig, "c1")
+        assert first == FIRST and await rig.transcript() == ["hold", FIRST, "also cake", question]
+        assert await say(rig, "/approve") == "enjoy" and world.charged == ["cake"]
+        assert await told(rig, "c1") == [FIRST, question, "enjoy"]
+        assert (await rig.transcript())[4:] == ["/approve", "", "charged cake", "enjoy"]
+        assert [text for _, text in provider.requests[-1].messages].count(FIRST) == 1
+        assert await left_in_sql(rig) == 0

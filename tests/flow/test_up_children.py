@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,6 +106,34 @@ def test_a_child_is_started_alone_while_the_fork_server_does_not_answer(
         assert started.wait() == 78
         assert "keyturn.cli.fork_server" not in children(os.getpid())
     finally:
+        server.close()
+
+
+def test_a_child_of_which_a_killed_fork_server_did_not_tell_ends(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is killed when it has forked and before `up` knows whom."""
+    monkeypatch.chdir(place.directory)
+    server, forked = ForkServer(place.environment), list[int]()
+
+    class Cut:
+        """The line to a server that dies with its answer."""
+
+        def __init__(self, line: socket.socket) -> None:
+            self._line, self.sendall, self.close = line, line.sendall, line.close
+
+        def recv(self, size: int) -> bytes:
+            forked.append(int(self._line.recv(size)))
+            server._server.kill()  # type: ignore[union-attr]
+            return b""
+
+    server._line = Cut(server._line)  # type: ignore[assignment,arg-type]
+    started = server.start(["logs", "--follow"], place.environment)
+    try:
+        assert started.pid not in forked
+        place.until(lambda: os.waitpid(forked[0], os.WNOHANG)[0])
+        assert started.poll() is None
+    finally:
+        started.send_signal(signal.SIGKILL)
+        started.wait()
         server.close()
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import redis
 from pydantic import SecretStr
-from rq.command import send_shutdown_command
 
 from shared.embedded import valkey
 from shared.pipeline import Pipeline, open_pipeline
@@ -172,7 +171,7 @@ async def test_a_restart_of_redis_is_survived(tmp_path: Path, sqlite_url: str) -
             await until(lambda: client.scard("rq:workers") == 1, told)
             [name] = client.smembers("rq:workers")
             await until(lambda: client.pubsub_numsub(f"rq:pubsub:{name.decode().rpartition(':')[2]}")[0][1] == 1, told)
-            send_shutdown_command(client, name.decode().rpartition(":")[2])
+            worker.terminate()
             assert await ended(worker, told) == 0
             stopping.set()
             await keeping

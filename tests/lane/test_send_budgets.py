@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -100,6 +101,26 @@ async def test_a_place_that_nobody_came_for_is_lost(servers: Servers) -> None:
     await clocked.takes(*map(str, range(11)))
     await clocked.pass_time(HOUR + timedelta(milliseconds=module.RESERVATION_MS) * 2)
     assert near(await clocked.take("10"), HOUR)
+
+
+async def test_chats_that_come_late_for_their_places_do_not_all_go_at_once_and_all_go(servers: Servers) -> None:
+    """As after a pause of all workers, or of the housekeeper."""
+    clocked = Clocked(servers, telegram(sends_per_second=10))
+    waiting = [str(n) for n in range(60)]
+    for chat in waiting:
+        await clocked.take(chat)
+    await clocked.pass_time(timedelta(seconds=8))
+    waiting, began = waiting[-40:], time.monotonic()
+    for _ in range(100):
+        waits = await clocked.takes(*waiting)
+        left = [chat for chat, wait in zip(waiting, waits, strict=True) if wait]
+        seconds = time.monotonic() - began
+        assert len(waiting) - len(left) <= 2 + 10 * seconds  # the rate, and one more at either end
+        if not (waiting := left):
+            return
+        began = time.monotonic() - 0.5
+        await clocked.pass_time(timedelta(seconds=0.5))
+    raise AssertionError(f"{len(waiting)} chats never went")
 
 
 async def test_a_bot_that_is_asked_to_wait_waits_in_all_chats_and_goes_on_without_a_burst(servers: Servers) -> None:

@@ -18,7 +18,6 @@ import orjson
 import pytest
 import redis
 from pydantic import SecretStr
-from rq.command import send_shutdown_command
 from rq.job import Job
 
 from shared import keys
@@ -197,7 +196,7 @@ async def test_the_least_rights_on_the_page_are_enough(
         async with open_pipeline(own) as pipe:
             accepted = [await Rig(pipe).accept(f"now-{n}", chat=f"c{n}") for n in range(5)]
             await answered(pipe, [a.id for a in accepted], told)
-        send_shutdown_command(least, await _worker_name(client, told))
+        worker.terminate()
         await until(lambda: worker.poll() is not None, told)
         assert worker.returncode == 0 and "NoPermission" not in told.log() and "NOPERM" not in told.log()
     finally:

@@ -37,12 +37,6 @@ def after(said: Any) -> Noted:
     return wakes
 
 
-def test_shutdown_ends_the_worker_and_nothing_else_does() -> None:
-    stopped = after({"command": "shutdown"})
-    assert stopped.duty.stopping.is_set() and stopped.told == []
-    assert not after({"command": "stop-job", "job_id": "j1"}).duty.stopping.is_set()
-
-
 def test_a_job_is_stopped_by_its_id() -> None:
     assert after({"command": "stop-job", "job_id": "j1"}).told == [("kill", "j1")]
 
@@ -69,6 +63,7 @@ def test_a_turn_is_told_that_mail_came_and_which_mode_counts(mode: Any, heard: B
         b"[" * 100_000,
         {"command": None},
         {"command": "kill-horse"},
+        {"command": "shutdown"},
         {"command": "stop-job"},
         {"command": "look-turn", "job_id": 7},
         {"command": "stop-job", "job_id": 7},

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from shared.agent.events import Ask, Began, Call, Delta, Done, Ended, Notice, Restarted, Row, Spent, Thought, Took
 from shared.agent.turn import Result
-from shared.context.marks import NAME, TOOL_CALL_ID, USAGE, answers, calls, user_row
+from shared.context.marks import NAME, TOOL_CALL_ID, USAGE, answers, calls, is_finished, user_row
 from shared.context.tokens import estimate
 from shared.errors import AgentFault
 from shared.messages import Entry, Inbound, Reply
@@ -104,7 +104,8 @@ class Heard:
             raise AgentFault("the agent ended without Done")
         replies = self._done.replies
         if len(self._rows) == self._earlier:
-            self._rows += [Entry("assistant", reply.text) for reply in replies if reply.text]
+            finished = [row.text for row in self._rows if is_finished(row)]  # of an earlier attempt, and said now
+            self._rows += [Entry("assistant", reply.text) for reply in replies if reply.text not in ("", *finished)]
         spent = self._spent if self._begun is None else [*self._spent, self._begun]
         said = (*self._notices, *replies) if self._notices else replies
         return Result(tuple(self._rows), said, tuple(spent), took=tuple(self._merged))

@@ -3,12 +3,16 @@ running turn, whatever the mode."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from shared.busy import BUSY_MODE, STEER, BusyMode, steering_words
 from shared.errors import Malformed, Unavailable
 from shared.lane.session_lock import joined
 from shared.lane.telling import tell_turn
-from shared.mail import decode_mail
+from shared.mail import TakeNotes, decode_mail
 from shared.messages import Inbound, Kind
+from shared.pieces import AT_MOST, belong_together
 from shared.reading.keys import KeyPhase, first_mail, state_of_key
 from shared.store.change import Change
 from workers.commands import Command, CommandAnswer, CommandCall, Instead, register
@@ -53,12 +57,12 @@ def _mode_line(mode: BusyMode) -> str:
 
 
 async def _waiting(call: CommandCall) -> str:
-    """The messages that wait, without the one whose turn runs."""
+    """The messages that wait, without those that the running turn answers."""
     lane, key = call.pipe.turns, call.session_key
     state = await state_of_key(lane, key)
-    mail = await first_mail(lane, key, SHOWN + 1)
-    is_running = state.state is KeyPhase.LEASED
-    count, said = state.waiting - is_running, [_said(one.payload) for one in mail[is_running:]]
+    mail = [_content(one.payload) for one in await first_mail(lane, key, SHOWN + AT_MOST)]
+    answered = _answered(mail) if state.state is KeyPhase.LEASED else 0
+    count, said = state.waiting - answered, [_said(content) for content in mail[answered:]]
     if count <= 0:
         return "Nothing waits."
     lines = [f"{n}. {text}" for n, text in enumerate(said[:SHOWN], 1)]
@@ -67,10 +71,23 @@ async def _waiting(call: CommandCall) -> str:
     return "\n".join([f"{'1 message waits' if count == 1 else f'{count} messages wait'}:", *lines])
 
 
-def _said(payload: bytes) -> str:
+def _content(payload: bytes) -> Inbound | TakeNotes | None:
     try:
-        content = decode_mail(payload)
+        return decode_mail(payload)
     except Malformed:
+        return None
+
+
+def _answered(mail: Sequence[Inbound | TakeNotes | None]) -> int:
+    """How many of the first messages one turn answers: the first, and what was sent as one with it."""
+    for n, (before, after) in enumerate(pairwise(mail[:AT_MOST]), 1):
+        if not (isinstance(before, Inbound) and isinstance(after, Inbound) and belong_together(before, after)):
+            return n
+    return len(mail[:AT_MOST])
+
+
+def _said(content: Inbound | TakeNotes | None) -> str:
+    if content is None:
         return "(cannot be read here)"
     if not isinstance(content, Inbound) or content.kind is not Kind.MESSAGE:
         return "(not from a person)"

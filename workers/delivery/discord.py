@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from shared.address import Address
-from shared.errors import Ambiguous, PipelineError, Transient, Undeliverable
+from shared.errors import Ambiguous, Transient, Undeliverable
 from shared.messages import Media, Part, Receipt, Source
 from shared.multipart import Upload
 from shared.pipeline import Pipeline
@@ -22,6 +22,7 @@ from shared.platforms.discord import FACTS, DiscordSettings, InteractionAnswer
 from shared.platforms.discord_api import DiscordApi, DiscordRefused, open_discord_api
 from shared.platforms.discord_limits import Route
 from workers.delivery.missing import missing
+from workers.delivery.sender import no_matter
 from workers.media.incoming import FetchLimits, IncomingFile, answered
 from workers.media.outgoing import Uploads
 
@@ -94,7 +95,7 @@ class DiscordSender:
 
     async def typing(self, to: Address) -> None:
         """Show for some seconds that an answer is coming. Whatever goes wrong with that is no matter."""
-        with suppress(PipelineError):
+        with no_matter():
             await self._api.call(Route("POST", f"/channels/{_channel(to)}/typing"), {}, seconds=TYPING_SECONDS)
 
     async def _say(self, part: Part, pointing: dict[str, Any], file: Upload | None) -> Receipt:

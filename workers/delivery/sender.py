@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Protocol, runtime_checkable
 
 from shared.address import Address
+from shared.errors import BotRefused, PipelineError
 from shared.messages import Inbound, Media, Part, Receipt, Source
 from shared.platforms.facts import Idempotency
 from workers.media.incoming import FetchLimits, IncomingFile
+
+
+@contextmanager
+def no_matter() -> Iterator[None]:
+    """Whatever goes wrong in the block is no matter, but that the platform takes nothing from this bot: BotRefused."""
+    try:
+        yield
+    except BotRefused:
+        raise
+    except PipelineError:
+        pass
 
 
 class Sender(Protocol):
@@ -61,7 +74,8 @@ class ShowsTyping(Protocol):
     """A Sender that can show that an answer is coming."""
 
     async def typing(self, to: Address) -> None:
-        """Show it for some seconds. Never fails, never takes long."""
+        """Show it for some seconds. Never takes long. Raises BotRefused where the platform takes nothing from this bot, and fails
+        for no other reason."""
 
 
 @runtime_checkable
@@ -69,7 +83,7 @@ class MarksRead(Protocol):
     """A Sender that shows this only together with which message was read."""
 
     async def read(self, to: Address, message: str) -> None:
-        """Show that the message was read and an answer is coming, for some seconds. Never fails, never takes long."""
+        """Show that the message was read and an answer is coming, for some seconds. Raises as `typing` does."""
 
 
 @runtime_checkable

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
 
 from shared import log
 from shared.address import Address
 from shared.byte_budget import ByteBudget
-from shared.errors import Ambiguous, PipelineError, Transient, Undeliverable
+from shared.errors import Ambiguous, Transient, Undeliverable
 from shared.messages import Media, Part, Receipt, Source
 from shared.multipart import Upload
 from shared.pipeline import Pipeline
 from shared.platforms.signal import FACTS, FILE_SCHEME, GROUP, NAME, SignalSettings
 from shared.platforms.signal_api import Daemon, open_daemon, results_in
+from workers.delivery.sender import no_matter
 from workers.delivery.signal_styles import render
 from workers.media.incoming import CannotFetch, FetchLimits, IncomingFile
 from workers.media.outgoing import Uploads
@@ -66,7 +67,7 @@ class SignalSender:
 
     async def typing(self, to: Address) -> None:
         """Show for some seconds that an answer is coming. Whatever goes wrong with that is no matter."""
-        with suppress(PipelineError):
+        with no_matter():
             await self._daemon.call("sendTyping", _recipient(to.chat), seconds=TYPING_SECONDS)
 
     @asynccontextmanager

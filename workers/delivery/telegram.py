@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from shared import log
 from shared.address import Address
-from shared.errors import Ambiguous, PipelineError, Transient, Undeliverable
+from shared.errors import Ambiguous, Transient, Undeliverable
 from shared.messages import Inbound, Media, Part, Receipt, Source
 from shared.multipart import Upload
 from shared.pipeline import Pipeline
 from shared.platforms.telegram import DIRECT_TOPIC, FACTS, FILE_SCHEME, NAME, TelegramSettings
 from shared.platforms.telegram_api import BadRequest, BotApi, open_bot_api
 from workers.delivery.missing import missing
+from workers.delivery.sender import no_matter
 from workers.delivery.telegram_html import render
 from workers.media.incoming import CannotFetch, FetchLimits, IncomingFile, answered
 from workers.media.outgoing import Uploads
@@ -96,7 +97,7 @@ class TelegramSender:
 
     async def typing(self, to: Address) -> None:
         """Show for some seconds that an answer is coming. Whatever goes wrong with that is no matter."""
-        with suppress(PipelineError):
+        with no_matter():
             await self._api.call("sendChatAction", {**self._place(to), "action": "typing"}, TYPING_SECONDS)
 
     @asynccontextmanager

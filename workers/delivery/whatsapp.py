@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from shared.address import Address
-from shared.errors import PipelineError, Undeliverable
+from shared.errors import Undeliverable
 from shared.messages import Media, Part, Receipt, Source
 from shared.multipart import Upload
 from shared.pipeline import Pipeline
 from shared.platforms.whatsapp import FACTS, FILE_SCHEME, GROUP, WhatsAppSettings, part_token
 from shared.platforms.whatsapp_api import CloudApi, message_id_in, open_cloud_api
+from workers.delivery.sender import no_matter
 from workers.delivery.whatsapp_markup import render
 from workers.media.incoming import CannotFetch, FetchLimits, IncomingFile, answered
 from workers.media.outgoing import Uploads
@@ -96,7 +97,7 @@ class WhatsAppSender:
         number = self._numbers.get(to.account)
         if number is not None:
             fields = {"status": "read", "message_id": message, "typing_indicator": {"type": "text"}}
-            with suppress(PipelineError):
+            with no_matter():
                 await self._api.post(number, fields, seconds=READ_SECONDS)
 
 

@@ -2,10 +2,12 @@
 
 | command   | who says it                       | what happens                                             |
 |-----------|-----------------------------------|----------------------------------------------------------|
-| shutdown  | RQ's tools                        | the worker drains and ends                               |
 | stop-job  | RQ's tools                        | one wake is cancelled; its attempt counts as failed      |
 | stop-turn | stop.lua, when a user said /stop  | the turn that answers mail from before `at_ms` is ended  |
 | look-turn | put.lua, when mail came; tell.lua | the turn looks at its mailbox, and takes over the `mode` |
+
+RQ's `shutdown` is not obeyed: every process that takes messages in may publish here, and could keep all workers ended. End a
+worker by SIGTERM; `rq suspend` lets all of them rest.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def run_command(data: bytes, wakes: Wakes) -> None:
         return
     log.get().info("command", command=str(command)[:40])
     if command == "shutdown":
-        wakes.duty.stopping.set()
+        log.get().warning("command not obeyed: end a worker by SIGTERM", command="shutdown")
     elif command == "stop-job" and isinstance(job_id, str):
         wakes.kill(job_id)
     elif command == "stop-turn" and isinstance(job_id, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
@@ -83,7 +84,7 @@ def web_tools(
             return f"Not read: {error}."
         except (PipelineError, TimeoutError):
             return "Not read: it did not answer, or with too much."
-        text = page_text(body, kind)
+        text = await asyncio.to_thread(page_text, body, kind)
         if text is None:
             return "Not read: it is no text."
         return text if len(text) <= PAGE_CHARACTERS else f"{text[:PAGE_CHARACTERS]}\n(There is more.)"

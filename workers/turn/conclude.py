@@ -86,19 +86,24 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
 
 def _parked(prepared: Prepared, result: Result) -> Conclusion:
     """The agent asks somebody: the mail is answered by the question, and the run waits with its steps. What they cost is
-    counted now, and what the agent took in ends now: nobody may ever answer."""
+    counted now. What the agent took in ends now, and answers that it had finished are kept now: nobody may ever answer."""
     attempt = prepared.attempt.with_taken(result.took)
     change = attempt.again.change if attempt.again is not None else NO_CHANGE
     facts = {**change.facts, **prepared.facts, **waiting_runs(attempt.session, attempt.run_id, wait=True)}
     asker = attempt.taken_up.asker if attempt.taken_up is not None else attempt.mail.inbound.asker
-    counted = attempt.steps.last if attempt.steps is not None else 0
+    steps = attempt.steps
+    counted = steps.last if steps is not None else 0
     parked = park(attempt.run_id, attempt.mail.inbound.id, asker, result.asks, counted)
     if attempt.taken_up is not None:
         parked = (attempt.taken_up.kept, *parked)
     change = with_usage(attempt, result, replace(change, facts=facts, also=(*change.also, *parked)))
     question = question_reply(result.asks, prepared.proof.turn_id)
-    taken = [row for row in result.entries if row.role == "user" and row.inbound_id in result.took]
-    entries = (marks.user_row(attempt.inbound), *taken, Entry("assistant", question.text))
+    said = [
+        row
+        for row in result.entries
+        if (row.role == "user" and row.inbound_id in result.took) or (steps is not None and steps.is_answer(row))
+    ]
+    entries = (marks.user_row(attempt.inbound), *said, Entry("assistant", question.text))
     answer = _in_place_of_a_draft(prepared, (*result.replies, question))
     replies = (*map(Reply, prepared.opening_notices), *answer)
     change = without_reset_facts(attempt.session, change)

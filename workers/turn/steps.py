@@ -7,7 +7,7 @@
 | begun | runs again | runs again with the same key; if it cannot or may not run any more, as "write" | does not run: the model is told that it may have happened |
 
 A response is written down with the mail that its request showed to the model: the next attempt neither shows it again nor leaves it
-to a turn of its own.
+to a turn of its own. A finished answer behind which mail came in is a response without calls.
 
 A write waits for a database that is away for as long as the key is ours, as a commit does.
 """
@@ -22,7 +22,7 @@ from shared import log
 from shared.agent.events import Call
 from shared.agent.steps import BegunStep, Effect, How, Stepped, step_key
 from shared.clock import moment
-from shared.context.marks import MAY_HAVE_HAPPENED, NAME, TOOL_CALL_ID, answers, calls
+from shared.context.marks import MAY_HAVE_HAPPENED, NAME, TOOL_CALL_ID, answers, calls, is_finished
 from shared.errors import Superseded, Unavailable
 from shared.failpoints import reach
 from shared.lane import Lease
@@ -45,8 +45,8 @@ class RunLog:
         self._given: set[int] = set()  # steps that this attempt has asked for
         self._unknown: set[tuple[str | None, str]] = set()  # calls that may have happened: id, and what the model reads
         self.is_open = bool(earlier)  # whether the database may have the run
-        # A commit that counts the cost of steps also keeps what people said before them: that is in the history now.
-        earlier = [replace(step, took=()) if step.n <= counted else step for step in earlier]
+        # A commit that counts the cost of steps also keeps what was said before them: that is in the history now.
+        earlier = [_without_said(step) if step.n <= counted else step for step in earlier]
         self.rows = _rows(earlier)  # what earlier attempts finished
         self.took = tuple(str(row.inbound_id) for step in earlier for row in step.took)  # mail that `rows` show
         self._counted = counted  # the last step whose cost a commit has counted
@@ -99,6 +99,10 @@ class RunLog:
     def uncounted(self) -> list[Entry]:
         """The rows of steps, of this attempt and those before it, whose cost no commit has counted."""
         return [step.row for step in self._steps.values() if step.row is not None and step.n > self._counted]
+
+    def is_answer(self, row: Entry) -> bool:
+        """Whether a row is a finished answer that is a step, and that no commit has kept."""
+        return is_finished(row) and row in self.uncounted
 
     def marked(self, rows: Sequence[Entry]) -> Sequence[Entry]:
         """The rows, with a mark on the results of calls that may have happened: traces show them."""
@@ -156,6 +160,12 @@ class RunLog:
                     raise
                 log.get().warning("step waits for the database", key=self._hold.session_key, error=str(error))
             await asyncio.sleep(RETRY_SECONDS)
+
+
+def _without_said(step: RecordedStep) -> RecordedStep:
+    """The step without what people said before it, and without the answer that it is, if it is one."""
+    is_answer = step.row is not None and is_finished(step.row)
+    return replace(step, took=(), row=None if is_answer else step.row)
 
 
 def _rows(steps: Sequence[RecordedStep]) -> tuple[Entry, ...]:

@@ -114,7 +114,7 @@ def _run(visit: Visit) -> BulkRun:
     form = visit.form
     try:
         newest, count, after, done = (_id(form.one(name)) for name in ("newest", "count", "after", "done"))
-        failed = tuple((str(why), int(number)) for why, number in orjson.loads(form.one("failed")))
+        failed = tuple((str(why), _id(str(number))) for why, number in orjson.loads(form.one("failed")))
     except (CannotDo, ValueError, TypeError):
         raise CannotDo("this is no run of ours: begin with a dry run") from None
     return BulkRun(_action(form.one("action")), _filter(visit), newest, count, after, done, failed)

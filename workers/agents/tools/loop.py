@@ -2,7 +2,7 @@
 
 | a response | what follows |
 |---|---|
-| text | one assistant row, and `Done` |
+| text | one assistant row, and `Done`; where mail came in meanwhile, the row becomes a step, and the next request follows |
 | calls | the row with the calls, then for each call `Began`, `Ended` and its row, and the next request |
 | calls that need a person's yes | the others run, then the turn ends with `Ask` for each. The answers take it up. Where nobody can be asked, they do not run |
 | calls, cut by the length limit | none runs; the model is told. The second time the turn ends with a plain reason |
@@ -22,10 +22,10 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from shared.agent.events import Began, Call, Delta, Done, Ended, Event, Restarted, Row, Spent, Thought, Took
+from shared.agent.events import Began, Call, Delta, Done, Ended, Event, Notice, Restarted, Row, Spent, Thought, Took
 from shared.agent.steps import Stepped
 from shared.agent.turn import Turn
-from shared.context.marks import NAME, REASONING, TOOL_CALL_ID, TOOL_CALLS, USAGE, answers, calls
+from shared.context.marks import NAME, REASONING, TOOL_CALL_ID, TOOL_CALLS, USAGE, answers, calls, is_finished
 from shared.context.shared_thread import is_shared, signed
 from shared.errors import Permanent, Transient
 from shared.messages import Entry, Reply
@@ -67,7 +67,7 @@ class Loop:
         self._approval = approval
         self._is_asking = False
         self._is_taken_up = False  # the calls of earlier attempts are at hand: they may have begun
-        self._place = sum(row.role == "assistant" for row in turn.rows)  # how many responses are steps
+        self._place = sum(bool(calls(row)) for row in turn.rows)  # how many responses with calls are steps
         self._rows = _earlier(turn)
         self._was_cut = False
         self._response: Response | None = None
@@ -76,7 +76,7 @@ class Loop:
         )
         self._takes = 0  # requests that showed mail of the inbox
         self._shown: tuple[str, ...] = ()  # mail that the next request shows
-        self._said: list[Reply] = []  # answers that were finished when more mail was there
+        self._said = [Reply(row.text) for row in turn.rows if is_finished(row)]  # answers behind which more mail came
 
     async def events(self) -> AsyncIterator[Event]:
         """Raises what the table in workers/agents/llm.py says."""
@@ -85,6 +85,9 @@ class Loop:
             yield event
         self._is_taken_up = False
         if self._is_asking:
+            return
+        if self._rows and is_finished(self._rows[-1]) and not await self._take_mail():  # the mail behind it has ended
+            yield Done(tuple(self._said))
             return
         while not (reason := self._spending.before_request(is_granted=bool(self._shown) or self._has_mail())):
             await self._take_mail()
@@ -98,6 +101,7 @@ class Loop:
                 self._rows.append(row)
                 self._said.append(Reply(response.text))
                 if await self._take_mail():
+                    await self._turn.steps.response(row)
                     continue
                 yield Done(tuple(self._said))
                 return
@@ -223,6 +227,8 @@ class Loop:
             return
         if unasked := [call for call in careful if self._approval.answer(call, self._place) is None]:
             self._is_asking = True
+            for reply in self._said:
+                yield Notice(reply.text)
             for call in unasked:
                 yield self._approval.question(call, self._place)
             return
