@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shared import log
 from shared.errors import ConfigurationError
-from shared.settings import LlmSettings
+
+if TYPE_CHECKING:
+    from shared.settings import LlmSettings
 
 LARGEST_BYTES = 100_000
 
