@@ -24,7 +24,6 @@ from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
 from shared.value import value
 
-
 UNANSWERED = timedelta(days=30)  # how long a question waits that names no time
 
 

@@ -61,7 +61,7 @@ async def test_a_bot_that_is_refused_is_asked_to_show_nothing_for_a_while_and_ot
     monkeypatch.setattr(typing_indicator, "FIRST_AFTER_SECONDS", 0.0)
     sender = Refusing()
     indicator = TypingIndicator({"telegram": cast(Sender, sender)})
-    indicator._shows = dict.fromkeys(indicator._shows, (sender, 0.01))
+    indicator._shows = dict.fromkeys(indicator._shows, (cast(Any, sender), 0.01))
     asked = await shown(indicator, sender, "refused", "good", signs=6)
     assert asked.count("refused") == 1
     assert set(await shown(indicator, sender, "refused", "good", signs=3)) == {"good"}  # another chat of the same bot
