@@ -130,7 +130,7 @@ async def test_telegram_is_connected_by_options(place: Place, a_telegram: FakeTe
     assert a_telegram.webhook == "https://bot.example.org/webhooks/telegram"
     secret = a_telegram.webhook_fields["secret_token"]
     assert variables["KEYTURN_TELEGRAM__WEBHOOK_SECRET"] == secret and len(secret) > 30
-    assert a_telegram.webhook_fields["allowed_updates"] == ["message", "channel_post"]
+    assert a_telegram.webhook_fields["allowed_updates"] == ["message", "channel_post", "callback_query"]
     assert settings["telegram"]["allowed_users"] == ["42"]
     assert a_telegram.texts(42) == [TEST_MESSAGE]
 
