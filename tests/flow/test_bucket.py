@@ -162,7 +162,7 @@ async def test_a_reply_waits_for_its_file_without_spending_its_only_attempt(
 async def test_a_file_that_breaks_off_while_it_is_sent_is_no_doubtful_send(
     door: Door, pipe: Pipeline, fake: FakeTelegram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, broken = pipe.blobs.read, []
+    read, broken = pipe.blobs.read, list[Any]()
 
     async def breaks_off_once(blob: Any) -> AsyncIterator[bytes]:
         sent = 0
