@@ -8,16 +8,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from shared import keys
 from shared.errors import Ambiguous, RateLimited, Transient, Unavailable, Undeliverable
 from shared.lane import Lease
-from shared.messages import Part, Receipt
+from shared.messages import Part, Receipt, Reply
 from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.facts import Idempotency
 from shared.settings import Settings
 from shared.store.database import Step, open_database
+from tests.contract.outlet import Saying
 from tests.store.books import ask, write
 from tests.store.test_error_classes import run_out_of_time
 from tests.support.outage import PostgresOutage
@@ -44,6 +45,20 @@ class Scripted:
         if answer is not None:
             raise answer
         return Receipt(f"m{len(self.sent)}")
+
+
+class Keyed(Scripted):
+    """The same, and it recognises a repetition by its key."""
+
+    idempotency = Idempotency.NATIVE
+
+    def __init__(self, *answers: Exception | None) -> None:
+        super().__init__(*answers)
+        self.keys: list[str] = []
+
+    async def send(self, part: Part) -> Receipt:
+        self.keys.append(part.idempotency_key)
+        return await super().send(part)
 
 
 @pytest.fixture(autouse=True)
@@ -268,6 +283,48 @@ async def test_a_reply_that_fails_as_often_as_it_may_is_buried(rig: Rig, failure
         await deliver(rig, platform)
     [letter] = await rig.pipe.store.dead.all(state="open", limit=10)
     assert (letter["reason"], len(platform.sent)) == ("unreachable", 3 + limit)
+
+
+@pytest.mark.parametrize("tries", [1, 3])
+async def test_N90_a_send_is_tried_as_often_as_the_setting_says_and_the_last_failure_waits_for_nothing(
+    make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, tries: int
+) -> None:
+    waits: list[timedelta] = []
+    give_back = Lease.release
+
+    async def noting(lease: Lease, *, delay: timedelta, **about: Any) -> None:
+        waits.append(delay)
+        await give_back(lease, delay=delay, **about)
+
+    monkeypatch.setattr(Lease, "release", noting)
+    async with open_pipeline(make_settings(delivery_max_attempts=tries)) as pipe:
+        rig, platform = Rig(pipe), Scripted(*[Transient("HTTP 502")] * 10)
+        await decided(rig)
+        for _ in range(tries):
+            await deliver(rig, platform)
+        assert (await rows(pipe), len(platform.sent), len(waits)) == ([("buried", tries, 0, None)], tries, tries - 1)
+
+
+def test_N90_a_setting_without_any_try_is_refused(make_settings: Callable[..., Settings]) -> None:
+    with pytest.raises(ValidationError, match="delivery_max_attempts"):
+        make_settings(delivery_max_attempts=0)
+
+
+async def test_N93_of_a_long_reply_only_the_part_in_doubt_is_sent_again_with_the_same_key(rig: Rig) -> None:
+    platform = Keyed(None, Ambiguous("no answer"))
+    rig.agent = Saying(Reply("first"), Reply("second"), Reply("third"))
+    await decided(rig)
+    await deliver(rig, platform)
+    assert platform.sent == ["first", "second"]
+    await deliver(rig, platform)
+    assert platform.sent == ["first", "second", "second", "third"]
+    first, second, again, third = platform.keys
+    assert second == again and len({first, second, third}) == 3
+    assert [(state, in_doubt) for state, _, in_doubt, _ in await rows(rig.pipe)] == [
+        ("sent", 0),
+        ("sent", 1),
+        ("sent", 0),
+    ]
 
 
 async def test_an_unforeseen_error_of_a_sender_is_a_failed_attempt_that_may_have_arrived(
