@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from redis.asyncio.client import PubSub
+
 from shared import keys
 from shared.agent.events import Delta, Event, Row, Thought
 from shared.live_text import LiveRecord, SaidText, SaidThought, decode_live
@@ -17,7 +19,7 @@ from workers.turn.live_text import LiveText
 class Watching:
     """Somebody who waits for one answer."""
 
-    def __init__(self, channel: str, pubsub: object) -> None:
+    def __init__(self, channel: str, pubsub: PubSub) -> None:
         self.channel = channel
         self._pubsub = pubsub
 
@@ -26,7 +28,7 @@ class Watching:
         found: list[LiveRecord] = []
         async with asyncio.timeout(60):
             while len(found) < count:
-                message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=1.0)  # type: ignore[attr-defined]
+                message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=1.0)
                 if message is not None and (record := decode_live(message["data"])) is not None:
                     found.append(record)
         return found
@@ -35,12 +37,12 @@ class Watching:
 @asynccontextmanager
 async def watching(rig: Rig, message: str) -> AsyncIterator[Watching]:
     channel = keys.live_text(message)
-    pubsub = rig.pipe.servers.of_key("k").client.pubsub()  # type: ignore[no-untyped-call]
+    pubsub = rig.pipe.servers.of_key("k").client.pubsub()
     await pubsub.subscribe(channel)
     try:
         yield Watching(channel, pubsub)
     finally:
-        await pubsub.aclose()
+        await pubsub.aclose()  # type: ignore[no-untyped-call]
 
 
 async def test_N92_pieces_of_one_stream_are_joined_up_to_the_next_row_and_pieces_of_two_streams_are_not(
