@@ -12,6 +12,8 @@ from shared.messages import Inbound
 
 BUSY_MODE = "busy_mode"  # a fact of a session: the mode that /queue set
 STEER = "steer"  # the command whose words a running turn takes in every mode
+NEW = "new"  # the command that ends a running turn in every mode
+_NEW_NAMES = (NEW, "reset")
 
 
 class BusyMode(StrEnum):
@@ -41,3 +43,14 @@ def steering_words(text: str) -> str | None:
     """The words of `/steer WORDS`. None: it is something else, or has none."""
     command = parse(text) if "/" in text[:1] or text[:1].isspace() else None
     return command[1] or None if command is not None and command[0] == STEER else None
+
+
+def begins_anew(text: str) -> bool:
+    """Whether this is `/new`: the conversation in which a turn runs is to end."""
+    command = parse(text) if "/" in text[:1] or text[:1].isspace() else None
+    return command is not None and command[0] in _NEW_NAMES and not command[1]
+
+
+def is_for_running_turn(text: str) -> bool:
+    """Whether a running turn must look for this message at once, whatever its mode."""
+    return steering_words(text) is not None or begins_anew(text)

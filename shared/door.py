@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shared import log, metrics
-from shared.busy import steering_words
+from shared.busy import is_for_running_turn
 from shared.control import is_control_message
 from shared.errors import MailboxFull, Malformed, Unavailable
 from shared.failpoints import reach
@@ -51,7 +51,7 @@ async def accept(pipe: Pipeline, inbound: Inbound, key: SessionKey | None = None
         is_control = inbound.kind is Kind.MESSAGE and is_control_message(inbound)
         numbered_by = ControlKey(key) if is_control else key
         acceptance = await (_journal if journaled else _mailbox_only)(pipe, inbound, str(numbered_by))
-        if steering_words(inbound.text) is not None and acceptance.state == State.PENDING:
+        if is_for_running_turn(inbound.text) and acceptance.state == State.PENDING:
             await _tell_turn(pipe, acceptance.session_key)
     if acceptance.fresh:
         metrics.ACCEPTED.labels(inbound.source.platform).inc()
@@ -62,7 +62,7 @@ async def accept(pipe: Pipeline, inbound: Inbound, key: SessionKey | None = None
 
 
 async def _tell_turn(pipe: Pipeline, key: str) -> None:
-    """Let the running turn look for what was said with /steer. Where it does not hear it, that gets a turn of its own."""
+    """Let the running turn look for what was said with /steer, or for /new. Where it does not hear it, that waits its turn."""
     try:
         await tell_turn(pipe.turns, key)
     except Unavailable as error:

@@ -45,6 +45,13 @@ TURN = f"turn_{'0' * 32}"
 BUTTONS = [("Approve", f"/approve {ask_id(TURN, 0)}"), ("Deny", f"/deny {ask_id(TURN, 0)}")]
 PAGE = Answer(502, b"<html><h1>Bad Gateway</h1></html>", (("content-type", "text/html"),))
 
+NAMELESS = {  # successes that do not say which message a send became
+    "telegram": b'{"ok": true, "result": {}}',
+    "slack": b'{"ok": true}',
+    "feishu": b'{"code": 0, "data": {}}',
+    "webhook": b"",
+}
+
 
 def named(way: type[Outgoing]) -> str:
     return way.platform
@@ -289,6 +296,31 @@ async def test_markup_that_the_platform_refuses_goes_out_as_plain_text(case: Out
 
 
 # Trouble.
+
+
+async def test_M8_a_send_that_fails_by_the_network_and_then_by_its_markup_is_tried_again_and_then_plain(
+    case: Outgoing, outlet: Outlet
+) -> None:
+    if isinstance(case.markup_refused, NotHere):
+        assert PLATFORMS[case.platform].markup is not Markup.HTML  # nothing else can be refused for its form
+        return
+    outlet.gate.trouble.extend([PAGE, case.markup_refused])
+    await outlet.say(Reply("**bold** & <b>"))
+    assert ((await outlet.row())["state"], outlet.texts()) == ("pending", [])
+    await outlet.deliver()
+    row = await outlet.row()
+    assert (row["state"], row["attempts"], row["ambiguous"]) == ("sent", 2, 0)
+    assert outlet.texts() == ["**bold** & <b>"] and len(outlet.gate.sends) == 3
+
+
+async def test_M17_a_platform_that_names_no_message_has_still_delivered_it(case: Outgoing, outlet: Outlet) -> None:
+    if (nameless := NAMELESS.get(case.platform)) is None:
+        return  # its answers always name the message, so one without a name is somebody else's
+    outlet.gate.trouble.append(Taken(Answer(200, nameless)))
+    await outlet.say(Reply("hello"), Reply("behind it"))
+    first, second = await outlet.rows()
+    assert (first["state"], first["attempts"], first["ambiguous"], first["receipt"]) == ("sent", 1, 0, "")
+    assert second["state"] == "sent" and outlet.texts() == ["hello", "behind it"]
 
 
 async def test_a_platform_that_is_busy_is_left_alone_for_as_long_as_it_says(case: Outgoing, outlet: Outlet) -> None:

@@ -192,13 +192,15 @@ def dead_letters(evidence: Evidence) -> Iterator[str]:
 
 
 def commands(evidence: Evidence) -> Iterator[str]:
-    """Every command, whatever its arguments, is answered or was stopped by its user, and what is behind it is answered."""
+    """Every command, whatever its arguments, is answered or was stopped by its user, and what is behind it is answered. /start is
+    answered with nothing; /stop and /new end the turn before them."""
     inbox = {row["id"]: row for row in evidence.inbox}
     replies = Counter(row["turn_id"] for row in evidence.outbox)
     for id, message in evidence.flood.items():
         row = inbox.get(id, {"state": "absent", "reason": None, "turn_id": None})
-        stopped = row["state"] == "superseded" and row["reason"] == "stopped"
-        if not stopped and not (row["state"] == "answered" and replies[row["turn_id"]]):
+        stopped = row["state"] == "superseded" and row["reason"] in ("stopped", "interrupted")
+        is_told = replies[row["turn_id"]] or message.text.startswith("/start")
+        if not stopped and not (row["state"] == "answered" and is_told):
             yield f"{message.event_id} {message.text[:60]!r}: {row['state']} ({row['reason']}), {replies[row['turn_id']]} parts"
 
 

@@ -50,6 +50,20 @@ async def test_N85_a_typo_gets_a_suggestion_and_the_model_is_not_called(rig: Rig
     assert agent.turns == []
 
 
+@pytest.mark.parametrize("text", ["/start", "/start@some_bot", "/start from_a_link"])
+async def test_Q11_start_is_answered_with_nothing_and_leaves_nothing_to_show(
+    rig: Rig, agent: Recorder, text: str
+) -> None:
+    accepted = await rig.accept(text)
+    await rig.run_turns()
+    row = await rig.pipe.store.journal.find(accepted.id)
+    assert row is not None and (row["state"], row["reason"]) == ("answered", None)
+    assert await rig.pipe.store.outbox.open_parts("to:webhook:c1", 10) == [] and agent.turns == []
+    assert "/start" not in await say(rig, "/help")
+    await say(rig, "hello")
+    assert [entry for entry in agent.turns[0].history if not entry.data.get("command")] == []
+
+
 @pytest.mark.parametrize("text", ["/NEW", "  /new  ", "/new@some_bot", "/reset"])
 def test_N86_a_command_is_known_in_any_case_padded_or_addressed(text: str) -> None:
     assert parse(text) in {("new", ""), ("reset", "")}

@@ -149,7 +149,7 @@ async def test_stop_with_nothing_running_says_so(two: tuple[Rig, Slow]) -> None:
     assert await ended(rig.pipe, after) == [("answered", None)]
 
 
-async def test_what_is_said_after_a_stop_is_answered(two: tuple[Rig, Slow]) -> None:
+async def test_Q12_what_is_said_after_a_stop_is_answered(two: tuple[Rig, Slow]) -> None:
     rig, agent = two
     running = await rig.accept("hang 1")
     await until(lambda: agent.begun == ["hang 1"])

@@ -8,21 +8,24 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from shared import keys
+from shared.address import Address
 from shared.errors import Ambiguous, RateLimited, Transient, Unavailable, Undeliverable
 from shared.lane import Lease
-from shared.messages import Part, Receipt
+from shared.messages import Part, Receipt, Reply
 from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.facts import Idempotency
 from shared.settings import Settings
 from shared.store.database import Step, open_database
+from tests.contract.outlet import Saying
 from tests.store.books import ask, write
 from tests.store.test_error_classes import run_out_of_time
 from tests.support.outage import PostgresOutage
 from tests.support.pipe import Rig, key_of
 from workers.delivery import deliver as delivering
+from workers.delivery import failure_notice
 from workers.delivery.deliver import Deliveries, deliver_parts
 
 PLACE = "to:webhook:c1"
@@ -46,6 +49,20 @@ class Scripted:
         return Receipt(f"m{len(self.sent)}")
 
 
+class Keyed(Scripted):
+    """The same, and it recognises a repetition by its key."""
+
+    idempotency = Idempotency.NATIVE
+
+    def __init__(self, *answers: Exception | None) -> None:
+        super().__init__(*answers)
+        self.keys: list[str] = []
+
+    async def send(self, part: Part) -> Receipt:
+        self.keys.append(part.idempotency_key)
+        return await super().send(part)
+
+
 @pytest.fixture(autouse=True)
 def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivering, "RETRY_SECONDS", 0.01)
@@ -57,11 +74,11 @@ async def decided(rig: Rig, text: str = "hello") -> None:
     await rig.run_turns()
 
 
-async def leased(rig: Rig) -> Lease:
+async def leased(rig: Rig, place: str = PLACE) -> Lease:
     """The destination's lease, whatever delay it was given back with."""
-    await rig.expire_lease(rig.pipe.deliveries, PLACE)
-    await rig.pipe.deliveries.recover(PLACE)
-    _, lease = await rig.start(rig.pipe.deliveries, PLACE)
+    await rig.expire_lease(rig.pipe.deliveries, place)
+    await rig.pipe.deliveries.recover(place)
+    _, lease = await rig.start(rig.pipe.deliveries, place)
     assert lease is not None
     return lease
 
@@ -268,6 +285,96 @@ async def test_a_reply_that_fails_as_often_as_it_may_is_buried(rig: Rig, failure
         await deliver(rig, platform)
     [letter] = await rig.pipe.store.dead.all(state="open", limit=10)
     assert (letter["reason"], len(platform.sent)) == ("unreachable", 3 + limit)
+
+
+@pytest.mark.parametrize("tries", [1, 3])
+async def test_N90_a_send_is_tried_as_often_as_the_setting_says_and_the_last_failure_waits_for_nothing(
+    make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, tries: int
+) -> None:
+    waits: list[timedelta] = []
+    give_back = Lease.release
+
+    async def noting(lease: Lease, *, delay: timedelta, **about: Any) -> None:
+        waits.append(delay)
+        await give_back(lease, delay=delay, **about)
+
+    monkeypatch.setattr(Lease, "release", noting)
+    async with open_pipeline(make_settings(delivery_max_attempts=tries)) as pipe:
+        rig, platform = Rig(pipe), Scripted(*[Transient("HTTP 502")] * 10)
+        await decided(rig)
+        for _ in range(tries):
+            await deliver(rig, platform)
+        assert (await rows(pipe), len(platform.sent), len(waits)) == ([("buried", tries, 0, None)], tries, tries - 1)
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_M9_when_all_tries_fail_a_short_notice_is_tried_once_and_its_failure_changes_nothing(
+    make_settings: Callable[..., Settings], told: bool
+) -> None:
+    failures = [Transient("HTTP 502")] * 3 + ([] if told else [Transient("HTTP 502")])
+    async with open_pipeline(make_settings(delivery_max_attempts=3)) as pipe:
+        rig, platform = Rig(pipe), Scripted(*failures)
+        await rig.accept("hello", platform="telegram")
+        await rig.run_turns(key_of(platform="telegram"))
+        for _ in range(3):
+            lease = await leased(rig, "to:telegram:c1")
+            await deliver_parts(lease, Deliveries(pipe, {"telegram": platform}))
+        assert platform.sent == [*["echo: hello"] * 3, failure_notice.TEXT]
+        assert await rows(pipe) == [("buried", 3, 0, None)]
+        [letter] = await pipe.store.dead.all(state="open", limit=10)
+        assert letter["reason"] == "unreachable" and await rig.residue() == []
+
+
+async def test_M9_a_chat_where_nobody_asked_is_told_of_no_failure(make_settings: Callable[..., Settings]) -> None:
+    async with open_pipeline(make_settings(delivery_max_attempts=1)) as pipe:
+        platform = Scripted(Transient("HTTP 502"))
+        rig = Rig(pipe, Saying(Reply("for another chat", to=Address("telegram", "", "42"))))
+        await rig.accept("hello", platform="telegram")
+        await rig.run_turns(key_of(platform="telegram"))
+        lease = await leased(rig, "to:telegram:42")
+        await deliver_parts(lease, Deliveries(pipe, {"telegram": platform}))
+        assert (await rows(pipe), platform.sent) == ([("buried", 1, 0, None)], ["for another chat"])
+
+
+def test_N90_a_setting_without_any_try_is_refused(make_settings: Callable[..., Settings]) -> None:
+    with pytest.raises(ValidationError, match="delivery_max_attempts"):
+        make_settings(delivery_max_attempts=0)
+
+
+async def test_N91_the_answer_to_a_message_is_sent_once_and_the_same_words_for_another_message_are_sent_too(
+    rig: Rig,
+) -> None:
+    platform = Scripted()
+    for _ in range(2):
+        await rig.accept("hello", event_id="evt_same")
+    await rig.run_turns()
+    await deliver(rig, platform)
+    again = await rig.accept("hello", event_id="evt_same")
+    assert not again.fresh and platform.sent == ["echo: hello"]
+    await decided(rig, "hello")
+    await deliver(rig, platform)
+    assert platform.sent == ["echo: hello"] * 2
+    rig.agent = Saying(Reply("something else"))
+    await decided(rig, "/retry")
+    await deliver(rig, platform)
+    assert platform.sent[2:] == ["something else"] and await rig.residue() == []
+
+
+async def test_N93_of_a_long_reply_only_the_part_in_doubt_is_sent_again_with_the_same_key(rig: Rig) -> None:
+    platform = Keyed(None, Ambiguous("no answer"))
+    rig.agent = Saying(Reply("first"), Reply("second"), Reply("third"))
+    await decided(rig)
+    await deliver(rig, platform)
+    assert platform.sent == ["first", "second"]
+    await deliver(rig, platform)
+    assert platform.sent == ["first", "second", "second", "third"]
+    first, second, again, third = platform.keys
+    assert second == again and len({first, second, third}) == 3
+    assert [(state, in_doubt) for state, _, in_doubt, _ in await rows(rig.pipe)] == [
+        ("sent", 0),
+        ("sent", 1),
+        ("sent", 0),
+    ]
 
 
 async def test_an_unforeseen_error_of_a_sender_is_a_failed_attempt_that_may_have_arrived(

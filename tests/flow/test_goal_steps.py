@@ -49,6 +49,29 @@ async def test_a_conversation_with_a_goal_goes_on_by_itself_for_a_bounded_number
     assert third[3] == "over: Not done: 2 steps in a row are the most: tell the user how far you came."
 
 
+async def test_N67_a_turn_at_its_limit_goes_on_by_itself_towards_an_active_goal_a_bounded_number_of_times(
+    make_settings: Callable[..., Settings],
+) -> None:
+    """The chat is told of the limit only when it does not go on."""
+    limited = {"own_tools": ("goal",), "tools": ("tests.support.toolbox",), "max_requests": 1}
+    async with open_provider(answer=lambda _: calling(a_call("add", '{"a": 1}'))) as provider:
+        settings = config(provider).model_copy(update=limited)
+        async with open_pipeline(make_settings(llm=settings, titles=False, background=BOUNDS)) as pipe:
+            rig = Rig(pipe)
+            async with working(pipe, LlmAgent(settings)):
+                await rig.accept("please")
+                before = await has_rows(rig, 4)
+                await rig.accept("/goal count to three")
+                await rig.accept("please")
+                rows = (await has_rows(rig, 6 + 3 * 4))[6:]
+            told = await ask(pipe.store, "SELECT payload FROM outbox ORDER BY id")
+    reason = "I stopped: this took more than 1 requests"
+    assert before[3].startswith(reason) and [row.startswith(reason) for row in rows] == [False, False, False, True] * 3
+    asked = [rows[0], *[row.splitlines()[0] for row in (rows[4], rows[8])]]
+    assert asked == ["please", *[f"[Step {n} of at most 2 towards the goal]" for n in (1, 2)]]
+    assert [reason in part["payload"] for part in told] == [True, False, True]
+
+
 async def test_a_step_is_accepted_once_and_stop_drops_it(make_settings: Callable[..., Settings]) -> None:
     async with open_pipeline(make_settings(titles=False, background=BOUNDS)) as pipe:
         rig = Rig(pipe)

@@ -20,6 +20,7 @@ from workers.commands import REGISTRY
 
 SEED = 20261117
 PER_COMMAND = 24
+SILENT = ("start",)  # commands that are answered with nothing
 VERBS = ("", "all", "search", "all search", "here", "forget", "clear", "done", "default", "-")
 CHARACTERS = (
     "0123456789",
@@ -97,8 +98,9 @@ async def test_every_command_answers_hostile_arguments_at_the_first_try(rig: Rig
                 await rig.run_turns()
             assert row is not None
             assert (row["state"], row["attempts"]) == ("answered", 1), text[:200]
-            [reply, *_] = await rig.pipe.store.outbox.of_turn(row["turn_id"])
-            assert "did not work" not in reply["payload"], text[:200]
+            replies = await rig.pipe.store.outbox.of_turn(row["turn_id"])
+            assert replies or name in SILENT, text[:200]
+            assert not any("did not work" in reply["payload"] for reply in replies), text[:200]
     assert await rig.pipe.store.dead.all(state="open", limit=10) == []
     pending = await ask(
         rig.pipe.store, "SELECT COUNT(*) AS n FROM inbox WHERE state = 'pending' AND platform <> 'task'"

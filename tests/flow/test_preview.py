@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from shared.agent.events import Delta, Done, Event, Restarted, Row
 from shared.agent.turn import Turn
+from shared.context.marks import NAME, TOOL_CALL_ID, TOOL_CALLS
 from shared.errors import Outage
 from shared.failpoints import Injected
 from shared.messages import Entry, Reply
@@ -36,6 +37,7 @@ from workers.turn.conclude import NOTICE
 
 MakeSettings = Callable[..., Settings]
 FIRST, SECOND, THIRD = "Once upon a time there was a queue. ", "It kept every message in order.", " The end."
+CALL = "(a tool call)"  # a piece that ends a row and calls a tool
 
 
 class Writing:
@@ -62,6 +64,12 @@ class Writing:
             if isinstance(piece, Restarted):
                 text = ""
                 yield piece
+                continue
+            if piece == CALL:
+                made = [{"id": "c1", "name": "look", "arguments": "{}"}]
+                yield Row(Entry("assistant", text, data={TOOL_CALLS: made}))
+                yield Row(Entry("tool", "seen", data={TOOL_CALL_ID: "c1", NAME: "look"}))
+                text = ""
                 continue
             text += piece
             yield Delta(piece)
@@ -119,6 +127,14 @@ async def begin_a_story(hook: Hook, agent: Writing) -> None:
     await hook.fake.until(shows(FIRST.strip() + " …"))
 
 
+async def until_heard(agent: Writing) -> None:
+    """The agent has said all that the test wrote, and the preview has had time for several looks at it."""
+    async with asyncio.timeout(60):
+        while not agent.pieces.empty():
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.2)
+
+
 async def test_an_answer_appears_while_it_is_written_and_is_finished_in_its_place(
     pipe: Pipeline, fake: FakeSlack
 ) -> None:
@@ -144,6 +160,49 @@ async def test_an_answer_that_begins_again_takes_the_place_of_what_was_shown(pip
         agent.write(THIRD, None)
         await fake.until(shows(SECOND + THIRD))
     assert len(fake.of("chat.postMessage")) == 1
+
+
+async def test_M13_nothing_is_shown_before_there_is_something_to_read(pipe: Pipeline, fake: FakeSlack) -> None:
+    async with writing(pipe, fake) as (hook, agent):
+        await hook.bring(said("tell me a story"))
+        agent.write("Once", " ", "\n\n")
+        await until_heard(agent)
+        assert fake.texts(DIRECT) == []
+        agent.write(FIRST)
+        await fake.until(lambda fake: fake.texts(DIRECT))
+        assert fake.texts(DIRECT) == [f"Once \n\n{FIRST.strip()} …"]
+        agent.write(None)
+        await fake.until(shows(f"Once \n\n{FIRST}"))
+
+
+async def test_text_before_a_tool_call_gives_way_to_the_answer_in_the_same_message(
+    pipe: Pipeline, fake: FakeSlack
+) -> None:
+    async with writing(pipe, fake) as (hook, agent):
+        await begin_a_story(hook, agent)
+        agent.write(CALL, SECOND)
+        await fake.until(shows(SECOND + " …"))
+        agent.write(None)
+        await fake.until(shows(SECOND))
+        [row] = await ask(pipe.store, "SELECT COUNT(*) AS n FROM messages WHERE role = 'assistant'")
+    assert (row["n"], len(fake.of("chat.postMessage"))) == (2, 1)
+
+
+async def test_M16_what_is_shown_already_is_not_sent_again_and_the_finished_answer_is_one_change(
+    pipe: Pipeline, fake: FakeSlack
+) -> None:
+    """The last change takes away the sign that more is coming."""
+    async with writing(pipe, fake) as (hook, agent):
+        await begin_a_story(hook, agent)
+        agent.write(" ", "\n")  # nothing that a reader would see
+        await until_heard(agent)
+        assert fake.of("chat.update") == []
+        agent.write(None)
+        await fake.until(shows(f"{FIRST} \n"))
+        await hook.bring(said("the end"))
+        agent.write("short", None)
+        await fake.until(lambda fake: "short" in fake.texts(DIRECT))
+    assert (len(fake.of("chat.postMessage")), len(fake.of("chat.update"))) == (2, 1)
 
 
 async def test_an_answer_that_is_finished_at_once_is_sent_as_always(pipe: Pipeline, fake: FakeSlack) -> None:
@@ -247,7 +306,7 @@ async def test_a_platform_that_asks_for_a_pause_is_left_alone_and_loses_nothing(
 
 
 @pytest.mark.parametrize("error", ["edit_window_closed", "message_not_found"])
-async def test_of_a_draft_that_cannot_be_changed_any_more_only_the_missing_rest_is_sent_and_of_a_lost_one_all(
+async def test_M15_of_a_draft_that_cannot_be_changed_any_more_only_the_missing_rest_is_sent_and_of_a_lost_one_all(
     pipe: Pipeline, fake: FakeSlack, error: str
 ) -> None:
     async with writing(pipe, fake) as (hook, agent):

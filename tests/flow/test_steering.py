@@ -99,6 +99,37 @@ async def test_N78_endless_messages_end_a_turn_after_a_limited_number_of_request
     assert inbox.left  # it is still mail
 
 
+async def test_N79_a_message_during_a_tool_that_fails_is_answered_in_the_same_turn() -> None:
+    inbox = Coming("never mind", when=lambda: toolbox.calls)
+    answers = says(calling(a_call("fail", '{"reason": "no such thing"}')), "done")
+    async with open_provider(answer=answers) as provider:
+        result = await result_of(provider, inbox)
+    assert toolbox.calls == [("fail", "no such thing")]
+    assert provider.requests[1].last == "never mind" and [reply.text for reply in result.replies] == ["done"]
+
+
+@pytest.mark.parametrize("failure", ["an error", "an empty answer"])
+async def test_N79_a_message_during_a_request_that_fails_is_answered_in_the_same_turn(
+    make_settings: Callable[..., Settings], failure: str
+) -> None:
+    """The turn is tried again, and its next request shows both."""
+    troubles = [BROKEN] if failure == "an error" else []
+    answer = says("done") if troubles else says({"content": ""}, "done")
+    async with open_provider(*troubles, answer=answer) as provider:
+        provider.gate = asyncio.Event()
+        agent = Noting(config(provider))
+        settings = make_settings(**in_mode("steer", titles=False, backoff_seconds=0.05))
+        async with two_processes(settings, agent) as two:
+            running = await two.say("work")
+            await until(lambda: provider.requests)
+            more = await two.say("hurry up")
+            await until(agent.turns[0].inbox.waiting)
+            provider.gate.set()
+            assert await two.ended(running, more) == [("answered", None), ("merged", None)]
+            assert await two.rig.transcript() == ["work", "hurry up", "done"]
+    assert provider.requests[-1].messages[-2:] == [("user", "work"), ("user", "hurry up")]
+
+
 async def test_N80_ag32_a_message_at_the_limit_of_requests_gets_one_more() -> None:
     inbox = Coming("stop that", when=lambda: len(toolbox.calls) >= 2)
     async with open_provider(answer=says(calling(a_call("add", '{"a": 1}')))) as provider:

@@ -136,6 +136,20 @@ async def test_a_session_that_one_key_knows_pays_for_no_lock(rig: Rig, monkeypat
     assert calls == []
 
 
+async def test_N84_a_thread_has_its_own_conversation_also_where_its_chat_shares_one_with_another(rig: Rig) -> None:
+    session = await meet(rig)
+    shared_rows = await rig.transcript(key_of(A))
+    thread = f"{key_of(B)}:t=t1"
+    await rig.accept("in the thread", chat=B, thread="t1")
+    await rig.run_turns(thread)
+    own = await rig.pipe.store.sessions.find(thread)
+    assert own is not None and own["id"] != session
+    assert "in the thread" in await rig.transcript(thread) and await rig.transcript(key_of(A)) == shared_rows
+    await rig.accept("in the chat", chat=B)
+    await rig.run_turns(key_of(B))
+    assert "in the chat" in await rig.transcript(key_of(A)) and "in the chat" not in await rig.transcript(thread)
+
+
 async def test_who_leaves_a_session_is_waited_for_no_longer(rig: Rig) -> None:
     session = await meet(rig)
     await rig.accept("/new", chat=B)

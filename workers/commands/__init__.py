@@ -96,7 +96,7 @@ class Command:
     """A slash command. `run` may raise: the person is answered and nothing was changed."""
 
     name: str
-    help: str
+    help: str  # empty: nobody is told of it
     run: Callable[[CommandCall], Awaitable[CommandAnswer | Again | GivenAnswer | Instead]]
     aliases: tuple[str, ...] = ()
     args: str = ""  # as help shows them; empty: it takes none
@@ -127,7 +127,7 @@ async def run(call: CommandCall) -> CommandAnswer | Again | GivenAnswer | Instea
     if command is None and (refused := REGISTRY.get(call.name)) is not None:
         return CommandAnswer(f"/{refused.name} is {'for admins' if refused.admin else 'not switched on for you'} here.")
     if command is None:
-        close = difflib.get_close_matches(call.name, known, n=1)
+        close = difflib.get_close_matches(call.name, [name for name, c in known.items() if c.help], n=1)
         hint = f"Did you mean /{close[0]}?" if close else "Send /help for what I understand."
         return CommandAnswer(f"I do not know /{call.name}. {hint}")
     if call.args and not command.args:

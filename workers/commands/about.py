@@ -1,4 +1,4 @@
-"""Commands that only tell: /help, /whoami."""
+"""Commands that only tell: /help, /whoami. /start tells nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from workers.commands import Command, CommandAnswer, CommandCall, known_to, regi
 
 
 async def show_help(call: CommandCall) -> CommandAnswer:
-    commands = sorted(set(known_to(call).values()), key=lambda command: command.name)
+    shown = {command for command in known_to(call).values() if command.help}
+    commands = sorted(shown, key=lambda command: command.name)
     return CommandAnswer("\n".join(f"/{c.name}{' ' + c.args if c.args else ''} — {c.help}" for c in commands))
 
 
@@ -18,5 +19,11 @@ async def whoami(call: CommandCall) -> CommandAnswer:
     )
 
 
+async def start(call: CommandCall) -> CommandAnswer:
+    """Telegram's clients send it when somebody opens a chat with a bot: there is nothing to say to it."""
+    return CommandAnswer("")
+
+
 register(Command("help", "what I understand", show_help, aliases=("commands",)))
 register(Command("whoami", "who I take you for", whoami))
+register(Command("start", "", start, args="[anything]"))

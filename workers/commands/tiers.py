@@ -1,4 +1,4 @@
-"""Who may give which command: admins all of them, others what USER_COMMANDS lists. /help and /whoami are everybody's."""
+"""Who may give which command: admins all of them, others what USER_COMMANDS lists. /help, /whoami and /start are everybody's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from shared.permission import is_admin
 from shared.settings import Settings
 
 ALL = "*"
-FLOOR = frozenset({"help", "whoami"})
+FLOOR = frozenset({"help", "whoami", "start"})
 
 
 def may_give(settings: Settings, source: Source, name: str, admin: bool) -> bool:

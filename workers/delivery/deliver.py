@@ -32,6 +32,7 @@ from shared.sending.budgets import REFUSED_WAIT
 from shared.settings import Settings
 from shared.stages import correlate, stage
 from shared.value import value
+from workers.delivery.failure_notice import tell_of_failure
 from workers.delivery.sender import Edits, Sender
 from workers.newer import delay_for_newer
 
@@ -269,6 +270,8 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
                 return None
         if part.counted + 1 >= settings.delivery_max_attempts:
             await outgoing.bury(part, "unreachable", str(error))
+            if await outgoing.wait_for_budget() is None:
+                await tell_of_failure(sender, part)
             return None
         await outgoing.failed(part, str(error))
         log.get().warning("send failed", platform=platform, part=part.idempotency_key, error=str(error))

@@ -18,6 +18,7 @@ from shared.targets import parse_targets
 from shared.tasks.goal import go_on
 from shared.tasks.starting import TaskAsker, WantedTask, start_task
 from shared.tasks.task import TaskKind
+from workers.agents.tools.going_on import GOES_ON
 from workers.agents.tools.tool import CallContext, Tool
 from workers.side.looking_tools import memory_tools, search_tools, web_tools
 
@@ -127,7 +128,7 @@ def _goal_tools(pipe: Pipeline) -> list[Tool]:
         async def gone_on() -> str:
             by = TaskAsker(context.session_key, context.source, context.speaker.owner)
             step = await go_on(pipe, by, handover, context.event_id)
-            return f"You go on when you have answered: step {step}."
+            return f"{GOES_ON}: step {step}."
 
         return "Not done: a scheduled turn has no goal." if context.is_scheduled else await _said(gone_on)
 

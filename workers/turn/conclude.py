@@ -129,11 +129,13 @@ def _with_run_ended(attempt: Attempt, change: Change) -> Change:
 
 
 def command_done(attempt: Attempt, answer: CommandAnswer) -> Conclusion:
-    """A command is done: what it says, and what it changes."""
-    said = marks.command_row(marks.user_row(attempt.mail.inbound))
-    entries = (said, marks.command_row(Entry("assistant", answer.text)))
+    """A command is done: what it says, if anything, and what it changes."""
+    entries = [marks.command_row(marks.user_row(attempt.mail.inbound))]
+    if answer.text:
+        entries.append(marks.command_row(Entry("assistant", answer.text)))
     change = _with_run_ended(attempt, answer.change)
-    written = _commit_of(attempt, attempt.proof(), ANSWERED, entries, (Reply(answer.text),), change)
+    replies = (Reply(answer.text),) if answer.text else ()
+    written = _commit_of(attempt, attempt.proof(), ANSWERED, entries, replies, change)
     return Conclusion(attempt, written, "command")
 
 

@@ -8,6 +8,9 @@
 | calls, cut by the length limit | none runs; the model is told. The second time the turn ends with a plain reason |
 | nothing | Transient, or Refused where a content filter ended it |
 
+A turn that reaches a limit ends with a plain reason; in a conversation with an active goal that may go on by itself, it goes on
+instead, and only the transcript says so.
+
 Mail in `turn.inbox` is looked for at three places: before a request, which then shows it; before a tool, which then does not
 run; and at the end, where it causes one more request.
 
@@ -37,6 +40,7 @@ from workers.agents.model.fallback import ModelLine
 from workers.agents.model.usage import begun, estimated
 from workers.agents.tools.approval import Approval, refusal
 from workers.agents.tools.ask_user import answer_of, is_question
+from workers.agents.tools.going_on import goes_on
 from workers.agents.tools.limits import Spending
 from workers.agents.tools.toolbox import Toolbox, is_object
 
@@ -126,8 +130,9 @@ class Loop:
                     yield event
                 if self._is_asking:
                     return
+        is_hidden = reason != CUT_TWICE and await goes_on(self._turn, self._tools)
         yield Row(Entry("assistant", reason))
-        yield Done((*self._said, Reply(reason)))
+        yield Done((*self._said, *([] if is_hidden else [Reply(reason)])))
 
     def _has_mail(self) -> bool:
         return self._turn.inbox.waiting() > 0 and self._takes < TAKEN_AT_MOST

@@ -38,6 +38,10 @@ class Toolbox:
         self._result_characters = result_characters
         self.specs: tuple[ToolSpec, ...] = tuple([tool.spec for tool in self._tools.values()])
 
+    def has(self, name: str) -> bool:
+        """Whether the model is offered a tool of that name."""
+        return name in self._tools
+
     def are_reads(self, calls: Iterable[Call]) -> bool:
         """Whether all of these only read: then they may run at the same time."""
         return all(call.name in self._tools and self._tools[call.name].effect is Effect.READ for call in calls)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from shared.busy import STEER, same_speaker, steering_words
+from shared.busy import NEW, STEER, begins_anew, same_speaker, steering_words
 from shared.control import parse
 from shared.errors import Malformed
 from shared.lane import Lease
@@ -59,6 +59,14 @@ def people_behind(running: Sequence[Mail], waiting: Iterable[Waiting]) -> Iterat
         if isinstance(content, TakeNotes) or content.kind is not Kind.MESSAGE or expired_ask(content) is not None:
             continue
         yield Mail(one.seq, content, first.journaled, b"" if first.journaled else one.payload)
+
+
+def new_conversation(running: Sequence[Mail], waiting: Iterable[Waiting], may_give: MayGive) -> Mail | None:
+    """The first `/new` behind the running messages, of anybody who may give it: it ends the conversation for all."""
+    for mail in people_behind(running, waiting):
+        if begins_anew(mail.inbound.text) and may_give(mail.inbound, NEW):
+            return mail
+    return None
 
 
 async def look_behind(running: Mail, lease: Lease, journal: Journal) -> Sequence[Waiting]:

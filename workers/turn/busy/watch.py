@@ -15,7 +15,7 @@ from shared.lane import Lease
 from shared.lane.lease import Waiting
 from shared.messages import Inbound, Mail, Session
 from workers.commands.tiers import may_give
-from workers.turn.busy.behind import LOOK_AT_MOST, companions
+from workers.turn.busy.behind import LOOK_AT_MOST, companions, new_conversation
 from workers.turn.busy.inbox import TurnInbox
 from workers.turn.busy.notice import WaitNotices
 from workers.turn.busy.reject import reject_new
@@ -127,19 +127,27 @@ class BusyWatch:
         is_known = self._is_listening or mode is BusyMode.QUEUE
         waiting = await (self._lease.look(LOOK_AT_MOST) if is_known else self._listen())
         self._show(waiting)
-        if (cut := _CUTS.get(mode)) is not None and self._stop is not None:
-            found = companions(self._running, waiting, self._may_give)
-            if any(one.mail.seq > self._after and not one.is_steer for one in found):
-                reach("interrupt.before_stop")
-                self.cut = cut
-                stop, self._stop = self._stop, None
-                stop()
+        if self._stop is not None and (cut := self._cut_by(waiting)) is not None:
+            reach("interrupt.before_stop")
+            self.cut = cut
+            stop, self._stop = self._stop, None
+            stop()
         elif mode is BusyMode.REJECT:
             self._is_refusing = True
             try:
                 await reject_new(self._running, waiting, self._after, self._lease, self._parts)
             finally:
                 self._is_refusing = False
+
+    def _cut_by(self, waiting: Sequence[Waiting]) -> Cut | None:
+        """How the mail that came ends the turn. /new does in every mode: nobody waits for an answer to what they leave."""
+        new = new_conversation(self._running, waiting, self._may_give)
+        if new is not None and new.seq > self._after:
+            return Cut.INTERRUPTED
+        if (cut := _CUTS.get(self._mode)) is None:
+            return None
+        found = companions(self._running, waiting, self._may_give)
+        return cut if any(one.mail.seq > self._after and not one.is_steer for one in found) else None
 
     async def _listen(self) -> list[Waiting]:
         last, waiting = await self._lease.listen(LOOK_AT_MOST)
