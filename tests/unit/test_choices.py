@@ -6,7 +6,6 @@ import pytest
 
 from shared.agent.events import Ask, Call
 from shared.choices import DATA_BYTES, Choice, ask_id, is_ask_id, pressed, turn_of
-from shared.ids import fresh_id
 from shared.messages import Media, Reply
 from shared.part_record import PartRecord, decode_part, encode_part
 from shared.platforms import PLATFORMS
@@ -16,7 +15,7 @@ from workers.delivery.buttons import buttons_of
 from workers.delivery.parts import in_parts
 from workers.turn.question import question_reply
 
-TURN = f"turn_{fresh_id()}"
+TURN = "turn_01a1ee7f5c8cb846d634ecf26b6740c8"
 LIMITS = ButtonLimits(3, Limit(8), Limit(20))
 WITH_BUTTONS = [name for name, facts in PLATFORMS.items() if facts.buttons is not None]
 
