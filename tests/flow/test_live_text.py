@@ -48,9 +48,9 @@ async def watching(rig: Rig, message: str) -> AsyncIterator[Watching]:
 async def test_N92_pieces_of_one_stream_are_joined_up_to_the_next_row_and_pieces_of_two_streams_are_not(
     rig: Rig,
 ) -> None:
-    server = rig.pipe.servers.of_key("k")
+    servers = [rig.pipe.servers.of_key("k")]
     async with watching(rig, "in_a") as one, watching(rig, "in_b") as other:
-        first, second = LiveText(server, one.channel, 1), LiveText(server, other.channel, 1)
+        first, second = LiveText(servers, one.channel, 1), LiveText(servers, other.channel, 1)
         said: list[Event] = [Delta("Let "), Delta("me "), Delta("look."), Row(Entry("assistant", "Let me look."))]
         for event in [*said, Delta("It "), Thought("hm"), Delta("is.")]:
             first.take(event)
