@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import gc
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,6 @@ MOST_ARGUMENTS = 6
 @cache
 def nodes() -> tuple[tuple[str, ast.AST], ...]:
     """Every class and function of the product, with its file."""
-    gc.collect()  # Python's parser fails if what earlier tests left is collected in its middle, and complains there
     return tuple(
         (str(path.relative_to(ROOT)), node)
         for package in ("shared", "producers", "workers", "keyturn")
