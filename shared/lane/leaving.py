@@ -31,7 +31,7 @@ class OldPlaces:
             if server is lease.server:
                 continue
             try:
-                if await server.asked(server.client.exists(state)):
+                if await server.asked(server.client.type(state)) == b"hash":  # else nothing is there, or garbage
                     return True
             except Unavailable as error:
                 log.get().warning("a drained Redis server does not answer", server=server.name, error=str(error))

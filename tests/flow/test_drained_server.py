@@ -273,6 +273,26 @@ async def test_a_dead_server_can_be_drained_and_its_journaled_messages_are_answe
             assert b'keyturn_dependency_up{name="redis-2"}' not in await GaugeCollector(pipe).render()
 
 
+@pytest.mark.parametrize("listed", [None, "due", "parked"])
+async def test_garbage_on_a_drained_server_keeps_no_key_there_and_holds_up_no_message(
+    two_servers: MakeSettings, listed: str | None
+) -> None:
+    async with open_pipeline(two_servers()) as pipe:
+        rig, there = Rig(pipe), pipe.servers.all[1]
+        chats = chats_on(pipe, there, 2)
+        key, other = map(key_of, chats)
+        await there.client.set(keys.state("turns", key), "no hash")
+        if listed == "due":
+            await there.client.zadd(keys.due("turns"), {key: 0})
+        if listed == "parked":  # before another one
+            await there.client.zadd(keys.parked("turns"), {f"all {key}": 0, f"lane:turns {other}": 0})
+        await drain(pipe, there.name, by="ann")
+        async with working(pipe):
+            await rig.accept("0", chat=chats[0])
+            await until(lambda: answered(rig, chats[:1], 1))
+            await until(lambda: is_empty(there))
+
+
 async def test_a_drained_server_that_is_silent_holds_up_one_message_and_not_each(
     two_servers: MakeSettings, second: valkey.Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
