@@ -118,7 +118,16 @@ def _wait_until_known(known: int) -> None:
     while (pid := os.read(known, PID_BYTES)) != os.getpid().to_bytes(PID_BYTES):
         if not pid:
             os._exit(0)
+        if Path(f"/proc/{int.from_bytes(pid)}").exists():
+            _put_back(known, pid)
     os.close(known)
+
+
+def _put_back(known: int, pid: bytes) -> None:
+    """Another new process waits for this, and has not read it yet. We have the reading end only, so that `up` alone keeps the pipe open."""
+    with open(f"/proc/self/fd/{known}", "wb", buffering=0) as writing:
+        writing.write(pid)
+    time.sleep(0.001)
 
 
 def _show(command: Sequence[str]) -> None:

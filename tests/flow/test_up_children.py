@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,6 +137,30 @@ def test_a_child_of_which_a_killed_fork_server_did_not_tell_ends(place: Place, m
         started.send_signal(signal.SIGKILL)
         started.wait()
         server.close()
+
+
+TWO_CHILDREN = """
+import os, time
+from keyturn.cli.fork_server import _wait_until_known
+from keyturn.cli.forking import PID_BYTES
+known, tell = os.pipe()
+def child(seconds):
+    if pid := os.fork():
+        return pid
+    os.close(tell)
+    time.sleep(seconds)
+    _wait_until_known(known)
+    os._exit(7)
+slow, quick = child(1.0), child(0.0)
+for pid in (slow, quick):
+    os.write(tell, pid.to_bytes(PID_BYTES))
+print([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in (quick, slow)])
+"""
+
+
+def test_a_child_takes_no_other_childs_word_that_it_is_known() -> None:
+    ended = subprocess.run([sys.executable, "-c", TWO_CHILDREN], capture_output=True, text=True, timeout=20, check=True)
+    assert ended.stdout.strip() == "[7, 7]"
 
 
 def test_everything_ends_when_up_is_killed(place: Place) -> None:
