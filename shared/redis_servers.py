@@ -7,7 +7,8 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from hashlib import blake2b, sha1
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import Any, TypeVar
 
 import redis
 import redis.asyncio as aioredis
@@ -26,6 +27,9 @@ from shared.value import value
 
 CALL_TIMEOUT_SECONDS = 5.0
 CALLS_AT_ONCE = 1024
+SILENT_SECONDS = (
+    5.0  # a drained server that did not answer is not asked again for so long: it may be drained because it is dead
+)
 # Refusals of a server that is the wrong one or not ready: behind the same address there may be a better one by now.
 _LEAVE = frozenset({"READONLY", "MASTERDOWN", "LOADING"})
 # Refusals that pass: these, out of memory, a script running long, persistence failing, a cluster that is not whole, a right
@@ -62,6 +66,7 @@ _RIGHTS = Script.load(Path(__file__).with_name("rights.lua"))
 
 
 _Call = tuple[Script, Sequence[Any], Sequence[Any]]
+_Answer = TypeVar("_Answer")
 
 
 class _ResetIsAnError:
@@ -85,11 +90,17 @@ class RedisServer:
         self._allowed: set[str] = set()  # scripts whose commands the connection's user may run
         self._lacking: set[str] = set()  # scripts of which was logged that they may not
         self._calls = Together(self._send, CALLS_AT_ONCE)
+        self._silent_until = 0.0
 
     @property
     def name(self) -> str:
         """What people call it; without any secret."""
         return name_of(self.url)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a call got no answer a moment ago."""
+        return monotonic() < self._silent_until
 
     def connect(self) -> aioredis.Redis:
         """A client of its own, without silent retries: a command runs once or its caller hears of it.
@@ -126,6 +137,7 @@ class RedisServer:
         except (redis.RedisError, OSError, TimeoutError) as error:
             if code_of(error) in _LEAVE:
                 await self.client.connection_pool.disconnect(inuse_connections=False)
+            self._note_silence(error)
             raise _translated(error) from None
 
     def call(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> asyncio.Future[Any]:
@@ -146,6 +158,7 @@ class RedisServer:
                 answers = iter(await self._run(connection, [call for call in calls if call[0].sha in self._allowed]))
         except BaseException as error:  # what the connection holds is unknown now
             await connection.disconnect(nowait=True)
+            self._note_silence(error)
             raise _translated(error) from None
         lacking = redis.exceptions.NoPermissionError(status_code="NOPERM")
         results = [next(answers) if script.sha in self._allowed else lacking for script, _, _ in calls]
@@ -153,6 +166,10 @@ class RedisServer:
         if any(code_of(error) in _ASK_AGAIN for error in errors):
             await connection.disconnect(nowait=True)
         return [_translated(result) if isinstance(result, BaseException) else result for result in results]
+
+    def _note_silence(self, error: BaseException) -> None:
+        if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError | TimeoutError):
+            self._silent_until = monotonic() + SILENT_SECONDS
 
     async def _ask_for_rights(self, connection: Any, script: Script, names: Sequence[Any]) -> None:
         """Find out whether the script would be refused in its middle, where it has written half. Once per connection."""
@@ -291,8 +308,12 @@ class Servers:
         return self._placement.homes[keys.partition(key, self._partitions)]
 
     def leaving(self, key: str) -> tuple[RedisServer, ...]:
-        """The servers that are drained and may still have something of this key. Mostly none."""
-        return self._placement.left[keys.partition(key, self._partitions)] if self._placement.draining else ()
+        """The servers that are drained and may still have something of this key. Mostly none. One that does not answer is left
+        out for a while: whoever asks must not wait for it each time."""
+        if not self._placement.draining:
+            return ()
+        left = self._placement.left[keys.partition(key, self._partitions)]
+        return tuple(server for server in left if not server.is_silent)
 
     def may_have(self, key: str) -> tuple[RedisServer, ...]:
         """Where a key is or may still be: the servers that it leaves, then its own."""
@@ -301,6 +322,20 @@ class Servers:
     def partitions_of(self, server: RedisServer) -> list[int]:
         """The partitions whose queues are served on a server; those that leave it are, until it is out of the list."""
         return self._placement.served_by(server)
+
+    async def each(self, ask: Callable[[RedisServer], Awaitable[_Answer]]) -> list[_Answer]:
+        """What each server answers. Unavailable where one does not; one that is drained is left out then."""
+        found = []
+        for server in self.all:
+            is_drained = server in self.draining
+            if is_drained and server.is_silent:
+                continue
+            try:
+                found.append(await ask(server))
+            except Unavailable:
+                if not is_drained:
+                    raise
+        return found
 
     def heard(self, channel: str, joined: Callable[[], None] | None = None) -> AsyncIterator[bytes]:
         """What is said on a channel, until the server where it is said is drained: then listen again."""

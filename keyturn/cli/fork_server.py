@@ -1,10 +1,10 @@
 """The process that the children of `keyturn up` are forked from. It has imported what they need, so that one starts with a
 tenth of the CPU. It has no thread, no event loop and no connection; the forked process makes its own.
 
-`up` asks by a line of JSON, {"arguments", "environment"}, and is answered with a process id. The new process is a child of `up`
-itself: it is forked twice, the process between ends at once, and the kernel gives its child to `up`, which adopts orphans
-meanwhile. It begins when `up` has written its process id to a pipe, and ends when `up` closes that: so `up` knows all its children,
-whoever is killed in between. In lists of processes it has the command line of a process that was started alone.
+`up` asks by a line of JSON, {"arguments", "environment"}, is answered with a process id, and says by another line that it knows the
+process. The new process is a child of `up` itself: it is forked twice, the process between ends at once, and the kernel gives its
+child to `up`, which adopts orphans meanwhile. It begins when `up` knows it, and ends if this server is killed before: so `up` knows
+all its children. In lists of processes it has the command line of a process that was started alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from pathlib import Path
 import orjson
 
 from keyturn.cli.app import command
-from keyturn.cli.forking import PID_BYTES
 from shared import settings
 from shared.embedded.child import die_with
 from shared.errors import PipelineError
@@ -45,13 +44,13 @@ DASHBOARD, LISTENERS = "keyturn.dashboard.process", "producers.listening"
 SQLITE, POSTGRES = "shared.store.database.sqlite", "shared.store.database.postgres"
 
 
-def main(descriptor: int, known: int, up: int) -> None:
-    """Fork until `up` closes the line. `known` is the pipe from which new processes read that `up` knows them."""
+def main(descriptor: int, up: int) -> None:
+    """Fork until `up` closes the line."""
     line = socket.socket(fileno=descriptor)
     import_all()
     gc.collect()
     gc.freeze()  # a collection would write to every page that the forked processes share
-    if (arguments := _fork_for_each(line, known, up)) is not None:
+    if (arguments := _fork_for_each(line, up)) is not None:
         from keyturn.cli import main as keyturn
 
         keyturn(arguments)
@@ -71,14 +70,20 @@ def import_all() -> None:
     command()
 
 
-def _fork_for_each(line: socket.socket, known: int, up: int) -> list[str] | None:
+def _fork_for_each(line: socket.socket, up: int) -> list[str] | None:
     """Returns the arguments of its command in a new process, and None in this one, when `up` is done with it."""
     with line, line.makefile("rb") as requests:
         for request in requests:
             asked = orjson.loads(request)
+            known, tell = os.pipe()  # from here to the new process: `up` knows it
             if (pid := _fork()) == 0:
+                os.close(tell)
                 break
+            os.close(known)
             line.sendall(b"%d\n" % pid)
+            if requests.readline():
+                os.write(tell, b"\n")
+            os.close(tell)
         else:
             return None
     os.setsid()
@@ -114,10 +119,9 @@ def _fork() -> int:
 
 
 def _wait_until_known(known: int) -> None:
-    """Return when `up` has written down that we are its child. If it never will, this process ends."""
-    while (pid := os.read(known, PID_BYTES)) != os.getpid().to_bytes(PID_BYTES):
-        if not pid:
-            os._exit(0)
+    """Return when `up` knows this process. It ends if the server was killed before that."""
+    if not os.read(known, 1):
+        os._exit(0)
     os.close(known)
 
 
@@ -130,4 +134,4 @@ def _show(command: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

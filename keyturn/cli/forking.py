@@ -18,7 +18,6 @@ from shared.embedded import child
 from shared.own_modules import command_of
 
 ANSWER_SECONDS = 60.0  # only a slow machine, or a fork server that somebody stopped, takes near as long
-PID_BYTES = 8  # of a process id in the pipe that says which children are known
 ROOM = "." * 400  # for the command lines of the forked processes, which are written over the fork server's
 
 
@@ -72,7 +71,6 @@ class ForkServer:
         self._environment = dict(environment)
         self._server: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
-        self._known: int | None = None  # the pipe to processes that wait until we know them
         if sys.platform == "linux":
             self._open()
 
@@ -90,9 +88,6 @@ class ForkServer:
         """End the server, and whatever it has forked and not told us of; its other forks go on."""
         if self._line is not None:
             self._line.close()
-        if self._known is not None:
-            os.close(self._known)
-            self._known = None
         if self._server is not None:
             child.stop(self._server, signal.SIGKILL, 5)  # it has nothing to finish
             self._server = None
@@ -101,25 +96,24 @@ class ForkServer:
         self.close()
         self._line, theirs = socket.socketpair()
         self._line.settimeout(ANSWER_SECONDS)
-        known, self._known = os.pipe()
-        with theirs, os.fdopen(known):
-            words = (str(theirs.fileno()), str(known), str(os.getpid()), ROOM)
+        with theirs:
+            words = (str(theirs.fileno()), str(os.getpid()), ROOM)
             self._server = child.start(
                 command_of("keyturn.cli.fork_server", *words),
                 dies_by=signal.SIGKILL,
                 env=self._environment,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno(), known],
+                pass_fds=[theirs.fileno()],
             )
 
     def _ask(self, arguments: Sequence[str], environment: Mapping[str, str]) -> int | None:
         """The id of the new process; None: the server did not answer, and has been ended."""
-        assert self._line is not None and self._known is not None
+        assert self._line is not None
         request = orjson.dumps({"arguments": list(arguments), "environment": dict(environment)})
         with suppress(OSError), child.adopting_orphans():
             self._line.sendall(request + b"\n")
             if answer := self._line.recv(64):
-                os.write(self._known, int(answer).to_bytes(PID_BYTES))
+                self._line.sendall(b"known\n")
                 return int(answer)
         log.get().warning("the fork server did not answer; starting the process alone", process=arguments[0])
         self.close()

@@ -63,7 +63,8 @@ class Watch:
                 if recent is not None:
                     self.recent = recent
                 if seen.stored is not None and monotonic() - self._staged_at > SAMPLE_SECONDS:
-                    self.stages = await in_time(stage_times(self._pipe.store)) or self.stages
+                    stages = await in_time(stage_times(self._pipe.store))
+                    self.stages = stages if stages is not None else self.stages
                     self._staged_at = monotonic()
                 self._newest = monotonic(), seen
             return self._newest[1]

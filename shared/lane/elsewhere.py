@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import redis
+
 from shared import keys, log
 from shared.failpoints import reach
-from shared.lane.garbage import Garbled, natural
+from shared.lane.garbage import Garbled, is_garbage, natural, purge
 from shared.lane.lane import Lane
 from shared.lane.lease import FIRST_MAILBOX_SEQ
 from shared.lane.rq_names import JOB_PREFIX, popped_key, queue_key
@@ -24,8 +26,19 @@ MAIL_AT_ONCE = 100
 async def move(lane: Lane, server: RedisServer, key: str) -> bool:
     """Move a key and its mail from `server` to the one that it belongs to. False: a worker still holds it there.
 
-    Mail that its mailbox numbered gets a new number, because later mail may have been answered at the new place already.
+    Mail that its mailbox numbered gets a new number, because later mail may have been answered at the new place already. A key
+    that holds garbage is cleaned first.
     """
+    try:
+        return await _move(lane, server, key)
+    except redis.ResponseError as error:
+        if not is_garbage(error):
+            raise
+        await purge(lane, key, server)
+        return await _move(lane, server, key)
+
+
+async def _move(lane: Lane, server: RedisServer, key: str) -> bool:
     names = [keys.mail(lane.name, key), keys.state(lane.name, key), keys.due(lane.name)]
     arrived: list[bytes] = []
     while True:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import redis
 
 from shared import keys, log
-from shared.errors import PipelineError
+from shared.errors import PipelineError, Unavailable
 from shared.redis_servers import RedisServer, code_of
 
 if TYPE_CHECKING:
@@ -34,10 +34,15 @@ def is_garbage(error: redis.ResponseError) -> bool:
     return code_of(error) in ("WRONGTYPE", "ERR")
 
 
-async def purge(lane: Lane, key: str) -> None:
-    """Remove what makes a key's scripts fail: names of another type, and mail without a proper number."""
-    for server in lane.servers.may_have(key):
-        await _purge(lane, server, key)
+async def purge(lane: Lane, key: str, *also: RedisServer) -> None:
+    """Remove what makes a key's scripts fail: names of another type, and mail without a proper number. Looks wherever the key may
+    be, and at the servers in `also`."""
+    for server in dict.fromkeys((*lane.servers.may_have(key), *also)):
+        try:
+            await _purge(lane, server, key)
+        except Unavailable:
+            if server not in lane.servers.draining:
+                raise
 
 
 async def _purge(lane: Lane, server: RedisServer, key: str) -> None:

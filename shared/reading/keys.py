@@ -79,12 +79,15 @@ def _whole(states: Sequence[KeyState]) -> KeyState:
 
 
 async def keys_at_work(lane: Lane, limit: int) -> list[KeyState]:
-    """The keys of a lane that are not idle: those first whose time comes first, then those that a pause holds."""
-    found: list[KeyState] = []
-    for server in lane.servers.all:
+    """The keys of a lane that are not idle: those first whose time comes first, then those that a pause holds. Unavailable where
+    a server does not answer that is not drained."""
+
+    async def at(server: RedisServer) -> list[KeyState]:
         names = await server.asked(server.client.zrange(keys.due(lane.name), 0, limit - 1))
         paused = await parked_keys(lane, server, max(0, limit - len(names)))
-        found += await _states(lane, server, [*(name.decode(errors="replace") for name in names), *paused])
+        return await _states(lane, server, [*(name.decode(errors="replace") for name in names), *paused])
+
+    found = [state for states in await lane.servers.each(at) for state in states]
     return [state for state in found if state.state is not KeyPhase.IDLE][:limit]
 
 

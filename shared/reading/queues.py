@@ -26,8 +26,8 @@ class QueueState:
 
 
 async def all_queues(pipe: Pipeline) -> list[QueueState]:
-    """Every queue of the deployment; Unavailable where a server does not answer."""
-    return [state for server in pipe.servers.all for state in await queues_of(pipe, server)]
+    """Every queue of the deployment; Unavailable where a server does not answer that is not drained."""
+    return [state for found in await pipe.servers.each(lambda server: queues_of(pipe, server)) for state in found]
 
 
 async def queues_of(pipe: Pipeline, server: RedisServer) -> list[QueueState]:

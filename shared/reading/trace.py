@@ -187,8 +187,9 @@ async def _unjournaled(pipe: Pipeline, id: str) -> Trace | None:
     """With durability = redis, a message is in SQL only when its turn has ended."""
     if pipe.settings.durability == "journal":
         return None
-    for server in pipe.servers.all:
-        if (key := await server.asked(server.client.get(keys.seen(id)))) is not None:
+    kept = await pipe.servers.each(lambda server: server.asked(server.client.get(keys.seen(id))))
+    for key in kept:
+        if key is not None:
             session_key, platform = _conversation(key)
             return Trace(
                 id=id,

@@ -45,8 +45,8 @@ class WorkerState:
 
 
 async def all_workers(servers: Servers) -> list[WorkerState]:
-    """The workers of all servers by name; Unavailable where a server does not answer."""
-    return each_once([worker for server in servers.all for worker in await workers_of(server)])
+    """The workers of all servers by name; Unavailable where a server does not answer that is not drained."""
+    return each_once([worker for found in await servers.each(workers_of) for worker in found])
 
 
 def each_once(found: Iterable[WorkerState]) -> list[WorkerState]:

@@ -13,8 +13,10 @@ from shared.clock import now_ms
 from shared.messages import Mail, Part, Reply
 from shared.store.database import Database
 from shared.store.database.statements import Step, declared
-from shared.store.parts import PartRow, parts_of
+from shared.store.parts import PartRow, parts_of, turn_of_part
 from shared.value import value
+
+_PREFIX = "draft_"
 
 
 class DraftRow(PartRow):
@@ -73,9 +75,9 @@ class Drafts:
     async def is_wanted(self, part: Part) -> bool:
         """Whether a part may be sent: a draft only while its answer is being written. One that was added in the moment in which
         the answer was committed would follow it, and nothing would take its place. Other parts cost nothing here."""
-        if (inbound_id := _drafted(part)) is None:
+        if not is_draft(part):
             return True
-        [rows] = await self._database.read(sql.draft_wanted(id=inbound_id))
+        [rows] = await self._database.read(sql.draft_wanted(id=turn_of_part(part).removeprefix(_PREFIX)))
         return bool(rows)
 
 
@@ -85,10 +87,9 @@ def _opening(inbound_id: str, part: PartRow) -> Step:
 
 def draft_id(inbound_id: str) -> str:
     """The id of the one draft that an inbound can have. transcript.sql finds it the same way."""
-    return f"draft_{inbound_id}"
+    return f"{_PREFIX}{inbound_id}"
 
 
-def _drafted(part: Part) -> str | None:
-    """The inbound whose draft a part is; None: it is none. See shared/store/parts.py for the key."""
-    turn, _, _ = part.idempotency_key.removeprefix("out_").rpartition("_")
-    return turn.removeprefix("draft_") if turn.startswith("draft_") else None
+def is_draft(part: Part) -> bool:
+    """Whether a part shows an answer that is still being written."""
+    return turn_of_part(part).startswith(_PREFIX)

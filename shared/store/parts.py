@@ -12,7 +12,7 @@ from shared.address import Address
 from shared.codec import storable
 from shared.errors import Malformed
 from shared.lane_key import Destination, conversation_of
-from shared.messages import Kind, Mail, Reply
+from shared.messages import Kind, Mail, Part, Reply
 from shared.part_record import PartRecord, encode_part
 from shared.session_key import check_id
 from shared.tracing import traceparent
@@ -30,6 +30,11 @@ class PartRow(TypedDict):
     platform: str
     payload: str
     now: int
+
+
+def turn_of_part(part: Part) -> str:
+    """The turn, or the draft, that a part is a row of."""
+    return part.idempotency_key.removeprefix("out_").rpartition("_")[0]
 
 
 def parts_of(
@@ -66,7 +71,7 @@ def parts_of(
         )
         rows.append(
             {
-                "idempotency_key": f"out_{turn_id}_{ordinal}",
+                "idempotency_key": f"out_{turn_id}_{ordinal}",  # see turn_of_part
                 "turn_id": turn_id,
                 "ordinal": ordinal,
                 "session_key": session_key,

@@ -9,7 +9,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from keyturn.dashboard import forgetting
+from keyturn.dashboard import forgetting, watch
 from keyturn.dashboard.access import Role
 from keyturn.dashboard.pages import people
 from shared.clock import now_ms
@@ -364,6 +364,19 @@ async def test_stage_times_are_those_of_the_messages_that_were_answered_last(rig
     assert found["outbox"] == (20, 20, 20) and found["in all"] == (20, 1095, 1995)
     await write(rig.pipe.store, "UPDATE inbox SET finished_at = :at", at=now - 3_700_000)
     assert await stage_times(rig.pipe.store) == ()
+
+
+async def test_the_overview_forgets_stage_times_when_nothing_was_answered_within_the_hour(
+    rig: Rig, viewer: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "SAMPLE_SECONDS", 0.0)
+    await rig.accept("hello")
+    await rig.run_turns()
+    assert "Half within" in (await viewer.page("/")).text
+    await write(rig.pipe.store, "UPDATE inbox SET finished_at = :at", at=now_ms() - 3_700_000)
+    page = await viewer.page("/")
+    assert "No message was answered within the last hour." in page.text and "Half within" not in page.text
 
 
 async def test_stage_times_are_on_the_overview_in_status_and_in_top(rig: Rig, admin: Visitor, cli: Cli) -> None:

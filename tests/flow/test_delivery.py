@@ -12,9 +12,11 @@ from pydantic import SecretStr, ValidationError
 
 from shared import keys
 from shared.address import Address
+from shared.choices import Choice
+from shared.door import accept
 from shared.errors import Ambiguous, RateLimited, Transient, Unavailable, Undeliverable
 from shared.lane import Lease
-from shared.messages import Part, Receipt, Reply
+from shared.messages import Mail, Part, Receipt, Reply
 from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.facts import Idempotency
 from shared.settings import Settings
@@ -23,7 +25,7 @@ from tests.contract.outlet import Saying
 from tests.store.books import ask, write
 from tests.store.test_error_classes import run_out_of_time
 from tests.support.outage import PostgresOutage
-from tests.support.pipe import Rig, key_of
+from tests.support.pipe import Rig, an_inbound, key_of
 from workers.delivery import deliver as delivering
 from workers.delivery import failure_notice
 from workers.delivery.deliver import Deliveries, deliver_parts
@@ -334,6 +336,56 @@ async def test_M9_a_chat_where_nobody_asked_is_told_of_no_failure(make_settings:
         lease = await leased(rig, "to:telegram:42")
         await deliver_parts(lease, Deliveries(pipe, {"telegram": platform}))
         assert (await rows(pipe), platform.sent) == ([("buried", 1, 0, None)], ["for another chat"])
+
+
+async def all_failing(pipe: Pipeline, rig: Rig, platform: Scripted) -> None:
+    """Whatever waits for the chat is sent, each part as often as it fails."""
+    lease = await leased(rig, "to:telegram:c1")
+    await deliver_parts(lease, Deliveries(pipe, {"telegram": platform}))
+
+
+async def test_M9_a_chat_is_told_once_of_an_answer_whose_parts_are_all_lost(
+    make_settings: Callable[..., Settings],
+) -> None:
+    lost = Transient("HTTP 502")
+    async with open_pipeline(make_settings(delivery_max_attempts=1)) as pipe:
+        rig, platform = Rig(pipe, Saying(Reply("one"), Reply("two"), Reply("three"))), Scripted(lost, None, lost, lost)
+        await rig.accept("hello", platform="telegram")
+        await rig.run_turns(key_of(platform="telegram"))
+        await all_failing(pipe, rig, platform)
+        assert platform.sent == ["one", failure_notice.TEXT, "two", "three"]
+        assert [state for state, *_ in await rows(pipe)] == ["buried"] * 3
+
+
+async def test_M9_the_notice_of_a_lost_question_has_no_buttons(make_settings: Callable[..., Settings]) -> None:
+    asked = Reply("May I delete all?", choices=(Choice("Approve", f"/approve ask_{'0' * 32}_000"),))
+    buttons: list[int] = []
+
+    class Counting(Scripted):
+        async def send(self, part: Part) -> Receipt:
+            buttons.append(len(part.choices))
+            return await super().send(part)
+
+    async with open_pipeline(make_settings(delivery_max_attempts=1)) as pipe:
+        rig, platform = Rig(pipe, Saying(asked)), Counting(Transient("HTTP 502"))
+        await rig.accept("hello", platform="telegram")
+        await rig.run_turns(key_of(platform="telegram"))
+        await all_failing(pipe, rig, platform)
+        assert (platform.sent[-1], buttons) == (failure_notice.TEXT, [1, 0])
+
+
+async def test_M9_a_lost_draft_is_no_lost_answer(make_settings: Callable[..., Settings]) -> None:
+    async with open_pipeline(make_settings(delivery_max_attempts=1)) as pipe:
+        rig, platform = Rig(pipe), Scripted(Transient("HTTP 502"))
+        inbound, key = an_inbound("hello", platform="telegram"), key_of(platform="telegram")
+        await accept(pipe, inbound)
+        draft = await pipe.store.drafts.open(Mail(1, inbound, journaled=True), "echo: he", key)
+        assert draft is not None
+        await pipe.deliveries.put(draft.destination, draft.part_id, b"")
+        await all_failing(pipe, rig, platform)
+        await rig.run_turns(key)
+        await all_failing(pipe, rig, platform)
+        assert platform.sent == ["echo: he", "echo: hello"]
 
 
 def test_N90_a_setting_without_any_try_is_refused(make_settings: Callable[..., Settings]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,12 @@ from starlette.requests import Request
 
 from producers.server.app import Health
 from producers.signal.position import LastEvent
-from shared import draining, keys
+from shared import draining, keys, redis_servers
 from shared.agent.turn import Result, Turn
 from shared.embedded import valkey
+from shared.errors import Unavailable
 from shared.failpoints import Injected
+from shared.lane.leaving import LOOK_SECONDS, LOOKS_PER_SECOND, OldPlaces
 from shared.lane.session_lock import JOINED, SessionLock
 from shared.leader import Leader
 from shared.messages import Session
@@ -29,8 +33,11 @@ from shared.operating.pauses import pause, resume
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.drained import servers_now
 from shared.reading.gauges import GaugeCollector
-from shared.reading.keys import KeyPhase, first_mail, state_of_key
+from shared.reading.keys import KeyPhase, all_keys_at_work, first_mail, state_of_key
 from shared.reading.overview import overview
+from shared.reading.queues import all_queues
+from shared.reading.trace import trace
+from shared.reading.workers import all_workers
 from shared.redis_servers import RedisServer
 from shared.settings import Settings
 from shared.window import Window
@@ -62,6 +69,16 @@ def two_servers(make_settings: MakeSettings, redis_url: str, second: valkey.Valk
     """Settings with two Redis servers. The second is the one that tests drain."""
     urls = SecretStr(f"{redis_url},{second.url}")
     return lambda **more: make_settings(**{**SHAPE, "redis_url": urls, **more})
+
+
+@contextmanager
+def stopped(server: valkey.Valkey) -> Iterator[None]:
+    """The server answers nothing, and its connections stay open."""
+    os.kill(server.process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
 
 
 async def until(true: Callable[[], Any]) -> None:
@@ -254,6 +271,64 @@ async def test_a_dead_server_can_be_drained_and_its_journaled_messages_are_answe
             assert (await Health(pipe).ready(Request({"type": "http"}))).status_code == 200
             assert (await overview(pipe)).redis_away == 0
             assert b'keyturn_dependency_up{name="redis-2"}' not in await GaugeCollector(pipe).render()
+
+
+@pytest.mark.parametrize("listed", [None, "due", "parked"])
+async def test_garbage_on_a_drained_server_keeps_no_key_there_and_holds_up_no_message(
+    two_servers: MakeSettings, listed: str | None
+) -> None:
+    async with open_pipeline(two_servers()) as pipe:
+        rig, there = Rig(pipe), pipe.servers.all[1]
+        chats = chats_on(pipe, there, 2)
+        key, other = map(key_of, chats)
+        await there.client.set(keys.state("turns", key), "no hash")
+        if listed == "due":
+            await there.client.zadd(keys.due("turns"), {key: 0})
+        if listed == "parked":  # before another one
+            await there.client.zadd(keys.parked("turns"), {f"all {key}": 0, f"lane:turns {other}": 0})
+        await drain(pipe, there.name, by="ann")
+        async with working(pipe):
+            await rig.accept("0", chat=chats[0])
+            await until(lambda: answered(rig, chats[:1], 1))
+            await until(lambda: is_empty(there))
+
+
+async def test_a_drained_server_that_is_silent_holds_up_one_message_and_not_each(
+    two_servers: MakeSettings, second: valkey.Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_servers, "CALL_TIMEOUT_SECONDS", 0.5)
+    async with open_pipeline(two_servers(durability="redis")) as pipe:
+        rig, there = Rig(pipe), pipe.servers.all[1]
+        chats = chats_on(pipe, there, 20)
+        await drain(pipe, there.name, by="ann")
+        with stopped(second):
+            async with asyncio.timeout(5):
+                for chat in chats:
+                    await rig.accept("0", chat=chat)
+            assert there.is_silent
+
+
+async def test_what_operators_read_does_not_need_a_drained_server_that_is_dead(
+    two_servers: MakeSettings, second: valkey.Valkey
+) -> None:
+    async with open_pipeline(two_servers(durability="redis")) as pipe:
+        rig, [here, there] = Rig(pipe), pipe.servers.all
+        [chat] = chats_on(pipe, here, 1)
+        await rig.accept("0", chat=chat)
+        second.stop()
+        with pytest.raises(Unavailable):
+            await all_queues(pipe)
+        await drain(pipe, there.name, by="ann")
+        assert sum(queue.waiting for queue in await all_queues(pipe)) == 1
+        assert [state.key for state in await all_keys_at_work(pipe, 10)] == [key_of(chat)]
+        assert await all_workers(pipe.servers) == []
+        assert await trace(pipe, "in_nobody") is None
+
+
+def test_looks_at_the_old_places_of_very_many_keys_are_spread() -> None:
+    places = OldPlaces()
+    seconds = [places.put_off().total_seconds() for _ in range(LOOKS_PER_SECOND * 4)]
+    assert seconds[0] == pytest.approx(LOOK_SECONDS, abs=0.05) and seconds[-1] > 4
 
 
 async def test_a_server_that_is_taken_out_of_the_list_before_it_is_empty_costs_no_journaled_message(

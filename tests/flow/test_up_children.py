@@ -137,6 +137,17 @@ def test_a_child_of_which_a_killed_fork_server_did_not_tell_ends(place: Place, m
         server.close()
 
 
+def test_each_of_many_children_begins_however_slow_others_are(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.directory)
+    server = ForkServer(place.environment)
+    try:
+        started = [server.start(["--version"], place.environment) for _ in range(24)]
+        place.until(lambda: all(one.poll() is not None for one in started))
+        assert {one.returncode for one in started} == {0}
+    finally:
+        server.close()
+
+
 def test_everything_ends_when_up_is_killed(place: Place) -> None:
     up = place.up()
     started = children(up.pid)

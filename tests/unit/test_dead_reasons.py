@@ -11,7 +11,7 @@ from typing import get_args
 from producers.settling import UNDELIVERED
 from shared.dead_reasons import MessageReason, ReplyReason
 from shared.store.dead import FULL
-from workers.delivery.deliver import CLOSED
+from workers.delivery.deliver import CLOSED, UNREACHABLE
 from workers.turn.fail import REASON_OF
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +28,6 @@ def test_a_process_that_has_just_begun_has_a_series_for_every_reason() -> None:
     printed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     series = set(re.findall(r'^keyturn_dead_letter_total\{reason="([^"]+)"\} 0\.0$', printed.stdout, re.M))
     messages = named_in("workers/turn") | set(REASON_OF.values()) | {FULL, "error"}
-    replies = named_in("workers/delivery") | {CLOSED, UNDELIVERED}
+    replies = named_in("workers/delivery") | {CLOSED, UNDELIVERED, UNREACHABLE}
     assert messages == set(get_args(MessageReason)) and replies == set(get_args(ReplyReason))
     assert series == messages | {f"reply {reason}" for reason in replies}

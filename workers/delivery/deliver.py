@@ -31,6 +31,8 @@ from shared.platforms.facts import Idempotency
 from shared.sending.budgets import REFUSED_WAIT
 from shared.settings import Settings
 from shared.stages import correlate, stage
+from shared.store.drafts import is_draft
+from shared.store.parts import turn_of_part
 from shared.value import value
 from workers.delivery.failure_notice import tell_of_failure
 from workers.delivery.sender import Edits, Sender
@@ -40,6 +42,7 @@ AT_ONCE = 50  # parts that are acknowledged together
 LOOK_SECONDS = 1.0  # parts are sent for so long; then acknowledging looks whether a pause holds the destination
 RETRY_SECONDS = 0.5  # between tries while the database is away
 BACKOFF_SPREAD = 0.2
+UNREACHABLE: ReplyReason = "unreachable"
 CLOSED: ReplyReason = "chat closed"  # why a part was not sent that nobody in the chat asked for
 Answer = TypeVar("Answer")
 
@@ -140,6 +143,15 @@ class Outgoing:
         await self._kept(lambda: self._outbox.bury(part, reason, detail, closed=closed))
         metrics.DEAD_LETTER.labels(f"reply {reason}").inc()
         log.get().error("reply buried", part=part.idempotency_key, reason=reason, detail=detail)
+
+    async def is_first_lost(self, part: Part) -> bool:
+        """Whether no other part of the same answer was given up like this one: the chat is told once of each answer. What
+        a draft shows is not lost: the answer comes."""
+        if is_draft(part):
+            return False
+        parts = await self._kept(lambda: self._outbox.of_turn(turn_of_part(part)))
+        here = [row for row in parts if row["destination"] == self.lease.key and row["id"] != part.id]
+        return not any(row["state"] == "buried" and row["reason"] == UNREACHABLE for row in here)
 
     async def refused(self, part: Part, error: Undeliverable) -> None:
         """Give the part up. A chat that takes nothing any more is remembered; a thread that is gone says nothing of its chat."""
@@ -269,8 +281,8 @@ async def _send(part: Part, outgoing: Outgoing) -> timedelta | None:
                 await outgoing.bury(part, "ambiguous", str(error))
                 return None
         if part.counted + 1 >= settings.delivery_max_attempts:
-            await outgoing.bury(part, "unreachable", str(error))
-            if await outgoing.wait_for_budget() is None:
+            await outgoing.bury(part, UNREACHABLE, str(error))
+            if await outgoing.is_first_lost(part) and await outgoing.wait_for_budget() is None:
                 await tell_of_failure(sender, part)
             return None
         await outgoing.failed(part, str(error))

@@ -23,7 +23,8 @@ async def tell_of_failure(sender: Sender, part: Part) -> None:
     if not part.is_answer or part.to.platform in FOR_PROGRAMS:
         return
     key = f"{part.idempotency_key}_failed"
-    notice = replace(part, idempotency_key=key, part=1, parts=1, text=TEXT, media=(), edits=None, draft=None, shown=0)
+    bare = replace(part, media=(), choices=(), edits=None, draft=None, shown=0)  # no button without its question
+    notice = replace(bare, idempotency_key=key, part=1, parts=1, text=TEXT)
     try:
         await sender.send(notice)
     except PipelineError as error:

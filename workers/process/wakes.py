@@ -29,7 +29,6 @@ from workers.process.room import Room, Slot
 
 CLAIM_LIMIT = 1  # mail per claim: each message is a turn of its own
 PUT_OFF = timedelta(seconds=1)  # for a key whose database does not answer
-OLD_PLACE_FIRST = timedelta(seconds=0.5)  # between looks whether a key has left the server that is drained
 
 
 @value
@@ -128,7 +127,7 @@ class Wakes:
             elif lease is None:
                 await lane.finish(started.wake)
             elif await self._old_places.has_more(lease):
-                await lease.release(delay=OLD_PLACE_FIRST, spent=False)
+                await lease.release(delay=self._old_places.put_off(), spent=False)
             else:
                 await self._hold(lease, lane)
         except Unavailable as error:

@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from keyturn.dashboard.desk import Desk, Visit
 from shared.reading.drained import servers_now
+from shared.reading.overview import in_time
 from shared.reading.queues import all_queues
 from shared.reading.workers import all_workers
 
@@ -15,7 +16,7 @@ WORKERS_SHOWN = 200
 async def show(desk: Desk, visit: Visit) -> Response:
     queues = await all_queues(desk.pipe)
     lanes = {lane.name: [queue for queue in queues if queue.lane == lane.name] for lane in desk.pipe.lanes}
-    servers = await servers_now(desk.pipe) if len(desk.pipe.servers.all) > 1 else ()
+    servers = await in_time(servers_now(desk.pipe)) if len(desk.pipe.servers.all) > 1 else ()
     return desk.page("queues.html", visit, lanes=lanes, servers=servers)
 
 
