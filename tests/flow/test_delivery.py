@@ -12,6 +12,7 @@ from pydantic import SecretStr, ValidationError
 
 from shared import keys
 from shared.address import Address
+from shared.choices import Choice, ask_id
 from shared.errors import Ambiguous, RateLimited, Transient, Unavailable, Undeliverable
 from shared.lane import Lease
 from shared.messages import Part, Receipt, Reply
@@ -323,6 +324,25 @@ async def test_M9_when_all_tries_fail_a_short_notice_is_tried_once_and_its_failu
         assert await rows(pipe) == [("buried", 3, 0, None)]
         [letter] = await pipe.store.dead.all(state="open", limit=10)
         assert letter["reason"] == "unreachable" and await rig.residue() == []
+
+
+async def test_the_notice_of_a_question_that_did_not_get_through_has_none_of_its_buttons(
+    make_settings: Callable[..., Settings],
+) -> None:
+    shown: list[tuple[str, int]] = []
+
+    class Noting(Scripted):
+        async def send(self, part: Part) -> Receipt:
+            shown.append((part.text, len(part.choices)))
+            return await super().send(part)
+
+    async with open_pipeline(make_settings(delivery_max_attempts=1)) as pipe:
+        rig = Rig(pipe, Saying(Reply("May I?", choices=(Choice("Approve", f"/approve {ask_id('0' * 32, 0)}"),))))
+        await rig.accept("hello", platform="telegram")
+        await rig.run_turns(key_of(platform="telegram"))
+        lease = await leased(rig, "to:telegram:c1")
+        await deliver_parts(lease, Deliveries(pipe, {"telegram": Noting(Transient("HTTP 502"))}))
+        assert shown == [("May I?", 1), (failure_notice.TEXT, 0)]
 
 
 async def test_M9_a_chat_where_nobody_asked_is_told_of_no_failure(make_settings: Callable[..., Settings]) -> None:

@@ -24,6 +24,7 @@ async def tell_of_failure(sender: Sender, part: Part) -> None:
         return
     key = f"{part.idempotency_key}_failed"
     notice = replace(part, idempotency_key=key, part=1, parts=1, text=TEXT, media=(), edits=None, draft=None, shown=0)
+    notice = replace(notice, choices=())  # nobody may say yes to a question that they were not shown
     try:
         await sender.send(notice)
     except PipelineError as error:
