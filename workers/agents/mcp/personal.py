@@ -31,14 +31,13 @@ class PersonalServer:
         self._of("")  # a program that is not there is found now, and not by the first turn
 
     def of(self, asker: Source) -> SupervisedServer | None:
-        """The server as this person reaches it; None where they have no token. ServerAway while as many others call it as may."""
+        """The server as this person reaches it; None where they have no token."""
         names = [f"{asker.platform}:{id}" for id in (asker.user, asker.user_alt) if id]
         person = next((name for name in names if name in self._config.tokens), None)
         if person is None:
             return None
         server = self._people.pop(person, None) or self._of(self._config.tokens[person].get_secret_value())
         self._people[person] = server
-        self._make_room_for(server)
         return server
 
     async def close(self) -> None:
@@ -49,12 +48,13 @@ class PersonalServer:
     def _of(self, token: str) -> SupervisedServer:
         config = self._config
         own = {"headers": _with_token(config.headers, token), "environment": _with_token(config.environment, token)}
-        return SupervisedServer(self._name, config.model_copy(update=own), self._launcher)
+        return SupervisedServer(self._name, config.model_copy(update=own), self._launcher, self._make_room_for)
 
     def _make_room_for(self, server: SupervisedServer) -> None:
-        """End the connection of whoever has not used theirs for longest, if there are too many. They get another when they call."""
+        """End the connection of whoever has not used theirs for longest, if there are too many. They get another when they call.
+        ServerAway while as many others call as may."""
         others = [other for other in self._people.values() if other is not server and other.is_open]
-        while not server.is_open and len(others) >= self._config.most_people:
+        while len(others) >= self._config.most_people:
             idle = next((other for other in others if not other.is_busy), None)
             if idle is None:
                 raise ServerAway(f"too many people use the server {self._name} now")
