@@ -110,6 +110,20 @@ async def test_ag46_a_person_without_a_token_does_without_the_server() -> None:
         assert text_of(await answer_of(agent, replace(turn, mail=(nobody,)))) == "none"
 
 
+async def test_ag46_whoever_holds_an_api_key_reaches_the_tokens_of_its_own_people_only() -> None:
+    tokens: Any = {"api:ann": "one", "api@shop:ann": "two", "telegram:42": "three"}
+    server = PersonalServer("shop", stdio(environment={"T": "{token}"}, tokens=tokens))
+
+    def found(platform: str, user: str, account: str) -> str:
+        reached = server.of(Source(platform, "c1", user=user, account=account))
+        return reached.config.environment["T"].get_secret_value() if reached is not None else ""
+
+    assert [found("api", "ann", account) for account in ("", "shop", "other")] == ["one", "two", ""]
+    assert [found("telegram", "42", account) for account in ("", "second")] == ["three", "three"]
+    assert found("api", "shop:ann", "") == "" == found("api", "ann", "shop:ann")
+    await server.close()
+
+
 async def test_a_persons_program_ends_when_it_is_idle_and_the_next_call_starts_another() -> None:
     async with an_agent(shop=with_tokens(idle_seconds=0.2)) as agent:
         first = await said_to(agent, "ann", "shop__where")

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
+from shared.escape import bot_text
 from shared.messages import Source
+from shared.platforms import FOR_PROGRAMS
 from workers.agents.mcp.server import ServerAway, SupervisedServer
 from workers.agents.programs.program import Launcher
 
@@ -32,7 +34,7 @@ class PersonalServer:
 
     def of(self, asker: Source) -> SupervisedServer | None:
         """The server as this person reaches it; None where they have no token."""
-        names = [f"{asker.platform}:{id}" for id in (asker.user, asker.user_alt) if id]
+        names = [f"{_who_names(asker)}:{id}" for id in (asker.user, asker.user_alt) if id]
         person = next((name for name in names if name in self._config.tokens), None)
         if person is None:
             return None
@@ -60,6 +62,11 @@ class PersonalServer:
                 raise ServerAway(f"too many people use the server {self._name} now")
             idle.rest()
             others.remove(idle)
+
+
+def _who_names(asker: Source) -> str:
+    """Whoever gives people their ids: the platform, or the holder of an API key with a name, who knows nobody else's people."""
+    return bot_text(asker.platform, asker.account) if asker.platform in FOR_PROGRAMS else asker.platform
 
 
 def _with_token(texts: dict[str, SecretStr], token: str) -> dict[str, SecretStr]:
