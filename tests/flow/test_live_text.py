@@ -50,7 +50,7 @@ async def test_N92_pieces_of_one_stream_are_joined_up_to_the_next_row_and_pieces
 ) -> None:
     server = rig.pipe.servers.of_key("k")
     async with watching(rig, "in_a") as one, watching(rig, "in_b") as other:
-        first, second = LiveText(server, one.channel, 1), LiveText(server, other.channel, 1)
+        first, second = LiveText([server], one.channel, 1), LiveText([server], other.channel, 1)
         said: list[Event] = [Delta("Let "), Delta("me "), Delta("look."), Row(Entry("assistant", "Let me look."))]
         for event in [*said, Delta("It "), Thought("hm"), Delta("is.")]:
             first.take(event)
