@@ -15,7 +15,7 @@ from shared.settings.section import Block, Section
 
 OWN_TOOLS = ("schedule", "send", "background", "goal", "search", "memory", "web")
 _AGENT_NAME = re.compile(r"[a-z0-9_][a-z0-9_~-]{0,63}")  # as session keys have it
-_PERSON = re.compile(r"[a-z0-9_]+:\S+")
+_PERSON = re.compile(r"[a-z0-9_]+(@[^\s:]+)?:\S+")
 _SERVER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,20}")  # the names of its tools begin with it
 
 
@@ -31,8 +31,9 @@ class McpServer(Block):
     headers: dict[str, SecretStr] = Field(default_factory=dict)
     """Headers of each request to the URL."""
     tokens: dict[str, SecretStr] = Field(default_factory=dict)
-    """Tokens of people, by `<platform>:<user id>`, as JSON: `{"PLATFORM:42": "…"}`. `{token}` in HEADERS or ENVIRONMENT stands for that of
-    who asks; each has a connection or a program of their own, and others do without the server. Unset: all share it."""
+    """Tokens of people, by `<platform>:<user id>`, as JSON: `{"PLATFORM:42": "…"}`; `<platform>@<key name>:<user id>` for who an API key with
+    a name speaks for. `{token}` in HEADERS or ENVIRONMENT stands for that of who asks; each has a connection or a program of their own, and
+    others do without the server. Unset: all share it."""
     most_people: int = Field(default=20, ge=1)
     """With TOKENS: how many people's connections or programs each worker has at once. Beyond it, whoever is idle for longest loses theirs
     until they call again."""

@@ -24,7 +24,7 @@ from tests.support.file_saver import FileSaver
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.reading import answer_of
 from workers.agents.adapters.choice import of_library
-from workers.agents.adapters.langgraph import CANNOT_ASK, FORGOTTEN
+from workers.agents.adapters.langgraph import CANNOT_ASK, FORGOTTEN, NOBODY_ANSWERED
 from workers.agents.contract import Agent
 
 
@@ -127,6 +127,19 @@ async def test_while_another_run_waits_for_a_person_a_turn_leaves_its_thread_alo
 async def test_a_question_that_nobody_waits_for_any_more_is_in_nobodys_way() -> None:
     shop = Shop(InMemorySaver())
     await answer_of(shop.agent, a_turn("tea please", "run_1"))  # its turn was stopped, or set aside
+    result = await answer_of(shop.agent, a_turn("hello", "run_2"))
+    assert [reply.text for reply in result.replies] == ["2 said: hello"]
+
+
+async def test_a_graph_whose_question_nobody_answered_in_time_does_not_go_on_and_says_so() -> None:
+    shop = Shop(InMemorySaver())
+    asked = await answer_of(shop.agent, a_turn("tea please", "run_1"))
+    answers = {one.id: Said(is_expired=True) for one in asked.asks}
+    for _ in range(2):  # the second after a crash
+        over = await answer_of(shop.agent, a_turn("(late)", "run_1", asking=("run_1",), answers=answers))
+        assert [reply.text for reply in over.replies] == [NOBODY_ANSWERED]
+        assert [row.text for row in over.entries] == [NOBODY_ANSWERED] and over.asks == ()
+    assert shop.charged == []
     result = await answer_of(shop.agent, a_turn("hello", "run_2"))
     assert [reply.text for reply in result.replies] == ["2 said: hello"]
 

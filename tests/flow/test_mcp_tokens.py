@@ -20,6 +20,8 @@ from shared.settings.agents import McpServer
 from tests.flow.test_mcp import SECONDS, a_http_server, a_turn, an_agent, stdio, text_of
 from tests.support.reading import answer_of
 from workers.agents.llm import LlmAgent
+from workers.agents.mcp.personal import PersonalServer
+from workers.agents.mcp.server import ServerAway
 
 TOKENS: dict[str, Any] = {"webhook:ann": "token-of-ann", "webhook:bob": "token-of-bob"}
 
@@ -108,6 +110,20 @@ async def test_ag46_a_person_without_a_token_does_without_the_server() -> None:
         assert text_of(await answer_of(agent, replace(turn, mail=(nobody,)))) == "none"
 
 
+async def test_ag46_whoever_holds_an_api_key_reaches_the_tokens_of_its_own_people_only() -> None:
+    tokens: Any = {"api:ann": "one", "api@shop:ann": "two", "telegram:42": "three"}
+    server = PersonalServer("shop", stdio(environment={"T": "{token}"}, tokens=tokens))
+
+    def found(platform: str, user: str, account: str) -> str:
+        reached = server.of(Source(platform, "c1", user=user, account=account))
+        return reached.config.environment["T"].get_secret_value() if reached is not None else ""
+
+    assert [found("api", "ann", account) for account in ("", "shop", "other")] == ["one", "two", ""]
+    assert [found("telegram", "42", account) for account in ("", "second")] == ["three", "three"]
+    assert found("api", "shop:ann", "") == "" == found("api", "ann", "shop:ann")
+    await server.close()
+
+
 async def test_a_persons_program_ends_when_it_is_idle_and_the_next_call_starts_another() -> None:
     async with an_agent(shop=with_tokens(idle_seconds=0.2)) as agent:
         first = await said_to(agent, "ann", "shop__where")
@@ -128,6 +144,26 @@ async def test_no_more_people_than_allowed_have_a_program_and_whoever_is_idle_gi
         result = await answer_of(agent, turn_of("bob", "tools"))
         assert [reply.text for reply in result.replies][-1] == "none"
         assert await waiting == "is token-of-ann"
+
+
+async def test_a_turn_whose_program_was_given_up_meanwhile_starts_no_more_programs_than_allowed() -> None:
+    shop = PersonalServer("shop", with_tokens(most_people=1))
+    ann, bob = (shop.of(Source("webhook", "c1", user=user)) for user in ("ann", "bob"))
+    assert ann is not None and bob is not None
+    try:
+        async with asyncio.timeout(SECONDS):
+            await ann.tools()
+            await bob.tools()
+            assert (ann.is_open, bob.is_open) == (False, True)  # both turns go on
+            assert (await ann.call("token", {"seconds": 0}, "k1")).is_error is False
+            assert (ann.is_open, bob.is_open) == (True, False)
+            waiting = asyncio.create_task(ann.call("token", {"seconds": 1}, "k2"))
+            await asyncio.sleep(0.2)
+            with pytest.raises(ServerAway, match="too many people"):
+                await bob.call("token", {"seconds": 0}, "k3")
+            await waiting
+    finally:
+        await shop.close()
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ async def test_a_file_that_changed_is_read_before_the_next_turn_without_a_restar
     assert told(provider) == ["Be brief."] * 2 + ["Be loud."] * 2 + ["Be long."] * 2 + ["Be fast."]
 
 
-@pytest.mark.parametrize("harm", ["gone", "empty", "large", "not text", "a directory"])
+@pytest.mark.parametrize("harm", ["gone", "empty", "large", "not text", "a directory", "a pipe", "a long link"])
 async def test_a_file_that_cannot_be_used_any_more_changes_nothing_and_is_complained_of_once(
     tmp_path: Path, harm: str
 ) -> None:
@@ -77,6 +77,8 @@ async def test_a_file_that_cannot_be_used_any_more_changes_nothing_and_is_compla
         assert len([line for line in lines if line["event"].startswith("prompt file not read")]) == 1
         if harm == "a directory":
             prompt.rmdir()
+        elif harm in ("a pipe", "a long link"):
+            prompt.unlink()
         prompt.write_text("Be brief again.")
         await answer_of(agent, a_turn())
     assert told(provider) == ["Be brief."] * 3 + ["Be brief again."]
@@ -90,6 +92,8 @@ async def test_a_file_that_cannot_be_used_any_more_changes_nothing_and_is_compla
         ("large", "is larger than 100,000 bytes"),
         ("not text", "is not text in UTF-8"),
         ("a directory", "is no file"),
+        ("a pipe", "is no file"),
+        ("a long link", "cannot be read: File name too long"),
     ],
 )
 @pytest.mark.parametrize("setting", ["persona_file", "system_prompt_file"])
@@ -108,6 +112,23 @@ async def test_an_agent_whose_file_cannot_be_used_does_not_start_and_says_so_in_
     for name in ("llm", "local"):  # `keyturn up` looks before it starts anything
         with pytest.raises(ConfigurationError, match=f"^{said}$"):
             check_name(name, Settings(agent=name, llm=LlmSettings(**broken)))
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_just_when_it_is_opened_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "SOUL.md"
+    file.write_text("You are Ada.")
+    prompt = SystemPrompt(LlmSettings(persona_file=file, system_prompt=""))
+    file.write_text("You are Bea, and no file.")
+    really_open = os.open
+
+    def swapped(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        _harm(file, "a pipe")
+        return really_open(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", swapped)
+    assert prompt.text == "You are Ada."
 
 
 def test_a_path_counts_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,3 +180,9 @@ def _harm(file: Path, harm: str) -> None:
         case "a directory":
             file.unlink()
             file.mkdir()
+        case "a pipe":
+            file.unlink()
+            os.mkfifo(file)
+        case "a long link":  # as a directory that may not be entered any more: the file cannot even be looked at
+            file.unlink()
+            file.symlink_to("a" * 300)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from shared import log
@@ -55,11 +56,13 @@ class PromptFile:
         return found.st_ino, found.st_mtime_ns, found.st_size
 
     def _read(self) -> str:
-        if not self._path.is_file():  # a pipe would make everybody wait
-            raise self._complaint("is no file" if self._path.exists() else "cannot be read: No such file or directory")
         try:
-            with self._path.open("rb") as opened:
+            with open(self._path, "rb", opener=_without_waiting) as opened:
+                if not S_ISREG(os.fstat(opened.fileno()).st_mode):
+                    raise self._complaint("is no file")
                 data = opened.read(LARGEST_BYTES + 1)
+        except IsADirectoryError:
+            raise self._complaint("is no file") from None
         except OSError as error:
             raise self._complaint(f"cannot be read: {error.strerror}") from None
         if len(data) > LARGEST_BYTES:
@@ -74,6 +77,11 @@ class PromptFile:
 
     def _complaint(self, what: str) -> ConfigurationError:
         return ConfigurationError(f"{self._setting}: {self._path} {what}")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file. A pipe, which may have taken its place just now, would make everybody wait for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class SystemPrompt:

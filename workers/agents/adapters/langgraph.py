@@ -13,6 +13,7 @@ names the run, which decides what a turn does with what it finds on the thread:
 | behind the question that was answered: an attempt died after it | goes on from there, or says what was said |
 | interrupted by another run that still waits for a person | leaves it alone: it runs on a thread of its own, with the history |
 | interrupted by a run that nobody waits for any more | begins anew on it, as after any end |
+| interrupted by this run, and nobody answered in time | leaves it there and says so: silence is no answer to give to a graph |
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ MESSAGES = "messages"
 INTERRUPT = "__interrupt__"
 RUN = "keyturn_run"  # in the metadata of checkpoints: whose they are
 CANNOT_ASK = "I would have to ask you something first, which this agent cannot do here."
+NOBODY_ANSWERED = "Nobody answered my question in time, so I did not go on with it."
 FORGOTTEN = "I no longer know what I asked you about. Please say again what you want."
 MODES: Any = [MESSAGES, "updates"]
 
@@ -87,6 +89,8 @@ class GraphAgent:
 
     async def _start(self, turn: Turn) -> GraphStart:
         """What a graph with a checkpointer is to do, by the table above."""
+        if any(said.is_expired for said in turn.answers.values()):
+            return GraphStart(_config(turn), is_over=True, said=(AIMessage(NOBODY_ANSWERED),))
         graph, config, is_aside = self._original, _config(turn), False
         state = await graph.aget_state(config)
         is_waiting = bool(state.interrupts) and _run_of(state) in turn.asking

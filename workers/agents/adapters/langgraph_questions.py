@@ -24,7 +24,7 @@ NO_WORDS = "The agent waits for an answer."
 
 
 def ask_of(one: Interrupt[Any]) -> Ask:
-    """The interrupt as a question to a person. It waits until somebody answers, or the conversation ends."""
+    """The interrupt as a question to a person. It waits as long as one without a time, or until the conversation ends."""
     question: Any = one.value
     choices: tuple[str, ...] = ()
     if isinstance(question, Mapping) and isinstance(question.get("question"), str):

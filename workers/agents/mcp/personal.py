@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
+from shared.escape import bot_text
 from shared.messages import Source
+from shared.platforms import FOR_PROGRAMS
 from workers.agents.mcp.server import ServerAway, SupervisedServer
 from workers.agents.programs.program import Launcher
 
@@ -31,14 +33,13 @@ class PersonalServer:
         self._of("")  # a program that is not there is found now, and not by the first turn
 
     def of(self, asker: Source) -> SupervisedServer | None:
-        """The server as this person reaches it; None where they have no token. ServerAway while as many others call it as may."""
-        names = [f"{asker.platform}:{id}" for id in (asker.user, asker.user_alt) if id]
+        """The server as this person reaches it; None where they have no token."""
+        names = [f"{_who_names(asker)}:{id}" for id in (asker.user, asker.user_alt) if id]
         person = next((name for name in names if name in self._config.tokens), None)
         if person is None:
             return None
         server = self._people.pop(person, None) or self._of(self._config.tokens[person].get_secret_value())
         self._people[person] = server
-        self._make_room_for(server)
         return server
 
     async def close(self) -> None:
@@ -49,17 +50,23 @@ class PersonalServer:
     def _of(self, token: str) -> SupervisedServer:
         config = self._config
         own = {"headers": _with_token(config.headers, token), "environment": _with_token(config.environment, token)}
-        return SupervisedServer(self._name, config.model_copy(update=own), self._launcher)
+        return SupervisedServer(self._name, config.model_copy(update=own), self._launcher, self._make_room_for)
 
     def _make_room_for(self, server: SupervisedServer) -> None:
-        """End the connection of whoever has not used theirs for longest, if there are too many. They get another when they call."""
+        """End the connection of whoever has not used theirs for longest, if there are too many. They get another when they call.
+        ServerAway while as many others call as may."""
         others = [other for other in self._people.values() if other is not server and other.is_open]
-        while not server.is_open and len(others) >= self._config.most_people:
+        while len(others) >= self._config.most_people:
             idle = next((other for other in others if not other.is_busy), None)
             if idle is None:
                 raise ServerAway(f"too many people use the server {self._name} now")
             idle.rest()
             others.remove(idle)
+
+
+def _who_names(asker: Source) -> str:
+    """Whoever gives people their ids: the platform, or the holder of an API key with a name, who knows nobody else's people."""
+    return bot_text(asker.platform, asker.account) if asker.platform in FOR_PROGRAMS else asker.platform
 
 
 def _with_token(texts: dict[str, SecretStr], token: str) -> dict[str, SecretStr]:

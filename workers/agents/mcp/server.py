@@ -54,13 +54,21 @@ class ToolFailed(Exception):
 class SupervisedServer:
     """A supervised server. All of its methods may be called by many turns at the same time."""
 
-    def __init__(self, name: str, config: McpServer, launcher: Launcher | None = None) -> None:
-        """With a launcher, it is one of many that share it, each a person's own: it ends when nobody uses it."""
+    def __init__(
+        self,
+        name: str,
+        config: McpServer,
+        launcher: Launcher | None = None,
+        make_room: Callable[[SupervisedServer], None] | None = None,
+    ) -> None:
+        """With a launcher, it is one of many that share it, each a person's own: it ends when nobody uses it. `make_room` is called
+        before each start; it raises ServerAway where there is no room."""
         self.name = name
         self.config = config
         self._arguments = _arguments(name, config.line) if config.line else ()
         self._launcher = launcher or Launcher()
         self._is_personal = launcher is not None
+        self._make_room = make_room
         self._calls = 0  # that wait for an answer
         self._used_at = 0.0
         self._idle: asyncio.TimerHandle | None = None
@@ -163,6 +171,8 @@ class SupervisedServer:
         if self._starting is None:
             if self._failures >= FAILURES and time.monotonic() < self._away_until:
                 raise ServerAway(f"the server {self.name} is away")
+            if self._make_room is not None:
+                self._make_room(self)
             self._starting = asyncio.create_task(self._start())
             self._starting.add_done_callback(self._started)
         return await asyncio.shield(self._starting)  # a turn that is stopped does not stop it for others
