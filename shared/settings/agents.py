@@ -31,7 +31,7 @@ class McpServer(Block):
     headers: dict[str, SecretStr] = Field(default_factory=dict)
     """Headers of each request to the URL."""
     tokens: dict[str, SecretStr] = Field(default_factory=dict)
-    """Tokens of people, by `<platform>:<user id>`, as JSON: `{"telegram:42": "…"}`. `{token}` in HEADERS or ENVIRONMENT stands for that of
+    """Tokens of people, by `<platform>:<user id>`, as JSON: `{"<platform>:42": "…"}`. `{token}` in HEADERS or ENVIRONMENT stands for that of
     who asks; each has a connection or a program of their own, and others do without the server. Unset: all share it."""
     most_people: int = Field(default=20, ge=1)
     """With TOKENS: how many people's connections or programs each worker has at once. Beyond it, whoever is idle for longest loses theirs

@@ -20,7 +20,7 @@ async def whoami(call: CommandCall) -> CommandAnswer:
 
 
 async def start(call: CommandCall) -> CommandAnswer:
-    """Telegram's clients send it when somebody opens a chat with a bot: there is nothing to say to it."""
+    """Some platforms' clients send it when somebody opens a chat with a bot: there is nothing to say to it."""
     return CommandAnswer("")
 
 
