@@ -55,7 +55,7 @@ class Target:
         platform, account = parse_bot(head.strip())
         platform = platform.lower()
         if platform not in PLATFORMS:
-            raise Malformed(f"there is no platform {platform!r:.40}")
+            raise Malformed(f"there is no platform {platform!r:.40}; take one of {', '.join(PLATFORMS)}")
         check_id(account)
         if not has_chat:
             return cls(TargetKind.HOME, platform, account)

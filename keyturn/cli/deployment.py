@@ -111,7 +111,9 @@ def check_urls(config: Settings) -> None:
             if sentinel_url(url) is None:
                 parse_url(url)
     except ValueError:
-        raise ConfigurationError("REDIS_URL cannot be read; escape special characters in it") from None
+        raise ConfigurationError(
+            "REDIS_URL cannot be read: write redis://HOST:PORT/0, and escape special characters in it"
+        ) from None
 
 
 def _check_file(config: Settings) -> None:

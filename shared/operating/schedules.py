@@ -80,7 +80,7 @@ async def add_schedule(
         raise CannotDo(f"the text of a schedule has 1 to {TEXT_LIMIT:,} characters")
     due_at = rule.next_after(now)
     if due_at is None:
-        raise CannotDo("that time is over")
+        raise CannotDo(f"that time is over: {rule.words}")
     if by.source is not None:
         if not by.owner:
             raise CannotDo(NOBODY)

@@ -56,7 +56,7 @@ async def question(store: Store, id: str) -> WaitingQuestion:
     """One open question; NotFound where there is none, also if it has ended."""
     row = await store.asks.row(id)
     if row is None:
-        raise NotFound(f"there is no question {id:.60}")
+        raise NotFound(f"there is no question {id:.60}: see `keyturn questions list`")
     if row["state"] != "open":
         raise NotFound(f"the question {id:.60} is no longer open: {row['state']}")
     [found] = await _questions(store, [row])

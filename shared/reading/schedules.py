@@ -108,7 +108,7 @@ async def one_schedule(store: Store, id: str, limit: int) -> ScheduleAndSlots:
     """A schedule and its newest slots."""
     schedule = await store.schedules.find(id)
     if schedule is None:
-        raise NotFound(f"there is no schedule {id:.60}")
+        raise NotFound(f"there is no schedule {id:.60}: see `keyturn schedule list`")
     rows = await store.schedules.last_fires(id, limit)
     return ScheduleAndSlots(shown(schedule, now_ms()), tuple(map(_slot, rows)))
 

@@ -13,7 +13,7 @@ job at an hour that a change of clocks leaves out runs right after it; one at an
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
@@ -94,7 +94,7 @@ class Every:
 
     @property
     def words(self) -> str:
-        return f"every {timedelta(milliseconds=self.every_ms)}, counted from {iso(self.start_ms)}"
+        return f"every {_written(self.every_ms)}, counted from {iso(self.start_ms)}"
 
     def __str__(self) -> str:
         return f"every {self.every_ms} from {self.start_ms}"
@@ -188,10 +188,18 @@ def _zone(name: str) -> ZoneInfo:
         raise Malformed(f"{name!r:.60} is no time zone: use an IANA name such as Europe/Berlin") from None
 
 
+def _written(duration_ms: int) -> str:
+    """A duration as a person writes it: 2h, 90m."""
+    unit = next(unit for unit, size_ms in reversed(_UNITS.items()) if duration_ms % size_ms == 0)
+    return f"{duration_ms // _UNITS[unit]}{unit}"
+
+
 def _duration_ms(text: str) -> int:
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise Malformed(f"{text!r:.40} is no duration: write 30s, 20m, 2h, 1d or 1w")
+        raise Malformed(
+            f"{text!r:.40} is no duration: write 30s, 20m, 2h, 1d or 1w; for days of the week, cron: 0 9 * * mon-fri"
+        )
     unit = found[2].lower()
     duration = int(found[1]) * _UNITS[_WORDS.get(unit, unit)]
     if not 0 < duration <= _LONGEST_MS:

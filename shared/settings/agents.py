@@ -31,7 +31,7 @@ class McpServer(Block):
     headers: dict[str, SecretStr] = Field(default_factory=dict)
     """Headers of each request to the URL."""
     tokens: dict[str, SecretStr] = Field(default_factory=dict)
-    """Tokens of people, by `<platform>:<user id>`, as JSON: `{"PLATFORM:42": "…"}`; `<platform>@<key name>:<user id>` for who an API key with
+    """Tokens of people, by `<platform>:<user id>`, as JSON: `{"<platform>:42": "…"}`; `<platform>@<key name>:<user id>` for who an API key with
     a name speaks for. `{token}` in HEADERS or ENVIRONMENT stands for that of who asks; each has a connection or a program of their own, and
     others do without the server. Unset: all share it."""
     most_people: int = Field(default=20, ge=1)

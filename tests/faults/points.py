@@ -70,6 +70,7 @@ REACHED_BY_A_TEST = {
     "ask.before_expiry": "tests/flow/test_question_ends.py",
     "ask.before_park": "tests/flow/test_asking.py",
     "buttons.before_removal": "tests/flow/test_buttons.py",
+    "deliver.before_failure_notice": "tests/flow/test_delivery.py",
     "deliver.before_hold": "tests/flow/test_send_budget.py",
     "deliver.before_refuse": "tests/flow/test_send_budget.py",
     "fetch.after": "tests/flow/test_media.py",

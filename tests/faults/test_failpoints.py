@@ -33,6 +33,7 @@ STAGES = {
     "release": "shared/lane/lease.py",
     "renew": "shared/lane/renewal.py",
     "deliver": "workers/delivery/deliver.py",
+    "buttons": "workers/delivery/button_removal.py",
     "housekeep": "workers/upkeep/due.py",
     "move": "shared/lane/elsewhere.py",
     "spool": "producers/spool.py",

@@ -15,6 +15,7 @@ from shared.address import Address
 from shared.choices import Choice
 from shared.door import accept
 from shared.errors import Ambiguous, RateLimited, Transient, Unavailable, Undeliverable
+from shared.failpoints import Injected
 from shared.lane import Lease
 from shared.messages import Mail, Part, Receipt, Reply
 from shared.pipeline import Pipeline, open_pipeline
@@ -372,6 +373,25 @@ async def test_M9_the_notice_of_a_lost_question_has_no_buttons(make_settings: Ca
         await rig.run_turns(key_of(platform="telegram"))
         await all_failing(pipe, rig, platform)
         assert (platform.sent[-1], buttons) == (failure_notice.TEXT, [1, 0])
+
+
+async def test_M9_a_crash_before_the_notice_costs_the_notice_and_nothing_else(
+    make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(point: str) -> None:
+        assert point == "deliver.before_failure_notice"
+        raise Injected(point)
+
+    async with open_pipeline(make_settings(delivery_max_attempts=1)) as pipe:
+        rig, platform = Rig(pipe, Saying(Reply("one"), Reply("two"))), Scripted(Transient("HTTP 502"))
+        await rig.accept("hello", platform="telegram")
+        await rig.run_turns(key_of(platform="telegram"))
+        monkeypatch.setattr(failure_notice, "reach", crash)
+        with pytest.raises(Injected):
+            await all_failing(pipe, rig, platform)
+        await pipe.deliveries.recover("to:telegram:c1")
+        await all_failing(pipe, rig, platform)
+        assert ([row[0] for row in await rows(pipe)], platform.sent) == (["buried", "sent"], ["one", "two"])
 
 
 async def test_M9_a_lost_draft_is_no_lost_answer(make_settings: Callable[..., Settings]) -> None:

@@ -178,7 +178,7 @@ async def fill(rig: Rig, text: str) -> None:
 
 async def test_the_exception_text_of_an_agent_is_shown_as_text(rig: Rig, admin: Visitor) -> None:
     await rig.pipe.store.dead.set_aside("inbound", "in_1", None, "agent failed", f"ValueError: {HOSTILE[0]}", "{}")
-    page = await admin.page("/dead/letter", id=1)
+    page = await admin.press(await admin.page("/dead/letter", id=1), "Show the payload")
     harmless(page)
     assert f"ValueError: {HOSTILE[0]}" in page.text
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from shared.errors import Outage
+from shared.errors import ConfigurationError, Outage
 from shared.messages import Entry
 from shared.settings import LlmSettings
 from tests.support.openai import KEY, Trouble, open_provider
@@ -53,6 +53,12 @@ def test_a_server_is_asked_with_the_settings_and_without_a_key_where_there_is_no
     assert server.form.limit_field == "max_completion_tokens"
     keyed = server_of(base_url="http://localhost:1/v1", api_key=SecretStr(KEY))
     assert keyed.key.get_secret_value() == KEY and keyed.max_output_tokens is None
+
+
+def test_a_missing_key_is_named_as_the_setting_that_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigurationError, match=r"openai:gpt-5: set LLM__API_KEY, or .*OPENAI_API_KEY"):
+        open_model(LlmSettings(model="openai:gpt-5"))
 
 
 HELLO = [Entry("user", "hello")]

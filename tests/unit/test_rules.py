@@ -45,6 +45,13 @@ def test_a_rule_is_understood_as_people_write_it_and_read_back_as_it_was(text: s
 
 
 @pytest.mark.parametrize(
+    ("every_ms", "said"), [(2 * HOUR, "2h"), (90 * MINUTE, "90m"), (7 * DAY, "1w"), (1_500, "1500ms")]
+)
+def test_a_repeated_rule_is_said_as_people_write_it(every_ms: int, said: str) -> None:
+    assert Every(every_ms, NOW).words.startswith(f"every {said}, counted from ")
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",

@@ -11,6 +11,7 @@ from dataclasses import replace
 from shared import log
 from shared.background import survived
 from shared.errors import PipelineError
+from shared.failpoints import reach
 from shared.messages import Part
 from shared.platforms import FOR_PROGRAMS
 from workers.delivery.sender import Sender
@@ -25,6 +26,7 @@ async def tell_of_failure(sender: Sender, part: Part) -> None:
     key = f"{part.idempotency_key}_failed"
     bare = replace(part, media=(), choices=(), edits=None, draft=None, shown=0)  # no button without its question
     notice = replace(bare, idempotency_key=key, part=1, parts=1, text=TEXT)
+    reach("deliver.before_failure_notice")
     try:
         await sender.send(notice)
     except PipelineError as error:

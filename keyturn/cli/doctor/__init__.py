@@ -75,7 +75,13 @@ async def _examine_servers(config: Settings, drained: frozenset[str]) -> tuple[b
     except ConfigurationError as error:
         return False, [fail("redis", str(error), "set KEYTURN_REDIS_URL, or start `keyturn up` in this directory")]
     except ValueError:  # its text may quote the URL, and so the password
-        return False, [fail("redis", "a URL cannot be read", "correct KEYTURN_REDIS_URL; escape special characters")]
+        return False, [
+            fail(
+                "redis",
+                "a URL cannot be read",
+                "correct KEYTURN_REDIS_URL: redis://HOST:PORT/0, with special characters escaped",
+            )
+        ]
     servers.drain(drained)
     answering, findings = True, []
     for server in servers.all:

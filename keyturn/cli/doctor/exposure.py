@@ -37,9 +37,9 @@ def readable_files(paths: Iterable[Path]) -> Iterator[Finding]:
         if mode & 0o077:
             open_to_others.append(f"{path} ({mode:04o})")
     if open_to_others:
-        yield warn("files", f"other users may enter: {', '.join(open_to_others)}", "chmod go= on them")
+        yield warn("permissions", f"open to other users: {', '.join(open_to_others)}", "chmod go= on them")
     else:
-        yield ok("files", "settings and data are for their owner alone")
+        yield ok("permissions", "settings and data are for their owner alone")
 
 
 def is_here(url: str) -> bool:

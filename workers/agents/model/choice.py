@@ -47,7 +47,11 @@ def open_model(config: LlmSettings, setting: str = "LLM__MODEL") -> Model:
             return _chat(config, OpenAIChatModel(name, provider=_provider(config, "openai")), setting)
         model = infer_model(config.model, lambda name: _provider(config, name))
         return DirectModel(model, config.timeout_seconds, config.max_output_tokens)
-    except (UserError, ImportError, ValueError, TypeError) as error:
+    except UserError as error:
+        key = f"{setting.removesuffix('MODEL')}API_KEY"
+        hint = f"set {key}, or the variable that the provider reads. It says: " if config.api_key is None else ""
+        raise ConfigurationError(f"{setting}={config.model}: {hint}{error}") from None
+    except (ImportError, ValueError, TypeError) as error:
         raise ConfigurationError(f"{setting}={config.model}: {error}") from None
 
 
