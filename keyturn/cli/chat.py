@@ -49,8 +49,9 @@ async def _talk(joined: Joined, name: str, message: str | None) -> bool:
     source = Source(PLATFORM, name, user=user, user_name=user)
     async with open_pipeline(joined.settings) as pipe:
         await require_schema(pipe.store.database)
-        async with open_conversation(pipe, source, joined.log) as conversation:
-            if message is None and sys.stdin.isatty() and sys.stdout.isatty():
+        is_talk = message is None and sys.stdin.isatty() and sys.stdout.isatty()
+        async with open_conversation(pipe, source, joined.log, own_only=not is_talk) as conversation:
+            if is_talk:
                 await _converse_until_gone(conversation, joined)
                 return True
             return await _say_all(conversation, message)

@@ -29,12 +29,18 @@ LETTERS = 20  # dead letters that are looked through for the one of a message
 
 
 class TerminalConversation:
-    """Sends what is said here and prints what is answered, whoever asked for it. `log` is where the workers say more."""
+    """Sends what is said here and prints what is answered. `log` is where the workers say more.
 
-    def __init__(self, pipe: Pipeline, source: Source, log: str) -> None:
+    People read the whole conversation, whoever asked: from a second terminal, say. With `own_only`, for programs, answers to messages
+    that were said elsewhere are left out.
+    """
+
+    def __init__(self, pipe: Pipeline, source: Source, log: str, *, own_only: bool) -> None:
         self._pipe = pipe
         self._source = source
         self._log = log
+        self._own_only = own_only
+        self._said: set[str] = set()  # the event ids of messages that were said here
         self._key = str(SessionKey.for_source(source, agent=agent_for(source, pipe.settings)))
         self._printed: set[str] = set()  # turns whose replies were printed to their end
         self._news = asyncio.Event()
@@ -51,6 +57,8 @@ class TerminalConversation:
     async def print_replies(self, after: int) -> None:
         async for reply in replies(self._pipe, self._key, after):
             if reply is None:  # nothing was said for a while
+                continue
+            if self._own_only and reply.in_reply_to and self._said.isdisjoint(reply.in_reply_to):
                 continue
             self._delay_is_told = False
             self._print(show.plain(reply.text, lines=True))
@@ -84,6 +92,7 @@ class TerminalConversation:
         """Put a message into the pipeline; its id, or None when it was not taken."""
         platform, event_id = self._source.platform, uuid4().hex
         inbound = Inbound(message_id(platform, "", event_id), event_id, self._source, text, received_at=now_ms())
+        self._said.add(event_id)
         try:
             await accept(self._pipe, inbound)
         except (Unavailable, MailboxFull) as error:
@@ -161,8 +170,11 @@ class TerminalConversation:
 
 
 @asynccontextmanager
-async def open_conversation(pipe: Pipeline, source: Source, log: str) -> AsyncIterator[TerminalConversation]:
-    conversation = TerminalConversation(pipe, source, log)
+async def open_conversation(
+    pipe: Pipeline, source: Source, log: str, *, own_only: bool
+) -> AsyncIterator[TerminalConversation]:
+    """With its printer and its watcher, which end with it."""
+    conversation = TerminalConversation(pipe, source, log, own_only=own_only)
     printer = asyncio.create_task(conversation.print_replies(await conversation.last_reply()))
     watcher = asyncio.create_task(conversation.watch())
     try:

@@ -135,6 +135,18 @@ def test_one_question_is_asked_and_answered(place: Place) -> None:
     assert (answered.returncode, answered.stdout, answered.stderr) == (0, "done now or never\n", "")
 
 
+def test_a_single_question_prints_its_own_answer_only(place: Place) -> None:
+    """Two programs ask in one conversation at once."""
+    slow = place.start("slow", "chat", "--name", "both", "-m", "slow")
+    place.until(lambda: noted(place, "begun", "slow"))
+    quick = place.start("quick", "chat", "--name", "both", "-m", "now quick")
+    key = "agent:main:local:dm:both"
+    place.until(lambda: orjson.loads(place.run("keys", "show", key, "--json").stdout)["waiting"] == 2)
+    (place.directory / "go-slow").touch()
+    assert [slow.wait(PATIENCE_SECONDS), quick.wait(PATIENCE_SECONDS)] == [0, 0]
+    assert [place.said("slow"), place.said("quick")] == ["done slow\n", "done now quick\n"]
+
+
 def test_lines_of_a_pipe_are_messages_and_its_end_leaves(place: Place) -> None:
     ended = subprocess.run(
         [*KEYTURN, "chat", "--name", "piped"],
