@@ -75,9 +75,8 @@ class Loop:
         self._rows = _earlier(turn)
         self._was_cut = False
         self._response: Response | None = None
-        self._unfinished: tuple[Prompt, list[str]] | None = (
-            None  # a request that is being answered, and its text so far
-        )
+        # A request that is being answered, and its text so far.
+        self._unfinished: tuple[Prompt, list[str]] | None = None
         self._takes = 0  # requests that showed mail of the inbox
         self._shown: tuple[str, ...] = ()  # mail that the next request shows
         self._said = [Reply(row.text) for row in turn.rows if is_finished(row)]  # answers behind which more mail came
