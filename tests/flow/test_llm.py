@@ -19,6 +19,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.deepseek import DeepSeekProvider
 
+from shared.agent.events import Event, Spent
 from shared.agent.turn import Result, Turn
 from shared.errors import ConfigurationError, Outage, Permanent, RateLimited, Transient
 from shared.messages import Entry, Inbound, Source
@@ -91,6 +92,19 @@ async def test_usage_is_recorded_on_the_assistants_row() -> None:
     assert (entry.role, entry.text) == ("assistant", "heard: hello")
     tokens = {"input": 3, "output": 2, "cache_read": 1, "cache_write": 0, "total": 5, "prompt": 3}
     assert entry.data["usage"] == {"model": MODEL, "requests": 1, **tokens, "cost": "unknown"}
+
+
+@pytest.mark.parametrize("answer", ["", {"content": "", "finish_reason": "content_filter"}], ids=["empty", "filtered"])
+async def test_an_answer_without_words_counts_as_what_the_provider_says_that_it_used(answer: Any) -> None:
+    seen: list[Event] = []
+    async with open_provider(answer=lambda _: answer) as provider:
+        with pytest.raises((Transient, ModelRefused)):
+            async for event in LlmAgent(config(provider)).run(a_turn()):
+                seen.append(event)
+    begun, used = [event.usage for event in seen if isinstance(event, Spent)]
+    assert begun["partial"] and begun["estimated"]
+    assert "partial" not in used and "estimated" not in used
+    assert (used["requests"], used["output"]) == (1, 0)
 
 
 async def test_a_conversation_goes_through_the_pipeline_and_its_usage_is_stored(rig: Rig) -> None:

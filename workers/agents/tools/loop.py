@@ -188,9 +188,11 @@ class Loop:
                     shown, self._shown = self._shown, ()
                     yield Took(shown)
                 if isinstance(piece, Response):
-                    self._response = _checked(piece)
                     self._unfinished = None
                     self._spending.used(piece.usage)
+                    if _is_empty(piece):  # no row will say what it has used
+                        yield Spent(piece.usage)
+                    self._response = _checked(piece)
                     return
                 if self._unfinished is None:
                     self._unfinished = prompt, said
@@ -300,9 +302,13 @@ def _earlier(turn: Turn) -> list[Entry]:
     return [signed(row, turn.sender_key) for row in turn.rows]
 
 
+def _is_empty(response: Response) -> bool:
+    return not response.text and not response.calls
+
+
 def _checked(response: Response) -> Response:
     """The response with an id of its own for each call, or the error that it is."""
-    if not response.text and not response.calls:
+    if _is_empty(response):
         if response.is_filtered:
             raise ModelRefused("the provider's content filter refused to answer")
         raise Transient("the model answered nothing")
