@@ -14,10 +14,28 @@ from shared import keys
 from shared.failpoints import reach
 from shared.lane.lane import Lane
 from shared.redis_servers import RedisServer, Script
+from shared.value import value
 
 _HERE = Path(__file__).parent
 HOLD, UNPARK = (Script.load(_HERE / f"{name}.lua") for name in ("hold", "unpark"))
 AT_ONCE = 500
+
+
+@value
+class ParkedEntry:
+    """How a parked key stands in its lane's set: `scope key`."""
+
+    scope: str  # of the pause that holds it
+    key: str | None  # None: others left this here
+    text: bytes
+
+    @classmethod
+    def read(cls, text: bytes) -> ParkedEntry:
+        scope, _, key = text.partition(b" ")
+        try:
+            return cls(scope.decode(), key.decode() or None, text)
+        except UnicodeDecodeError:
+            return cls("", None, text)
 
 
 async def hold(server: RedisServer, version: int, scopes: Sequence[str], outdated: int = 0) -> int:
@@ -57,32 +75,32 @@ async def count_parked(lanes: Sequence[Lane], server: RedisServer, scopes: Seque
 
 async def parked_keys(lane: Lane, server: RedisServer, at_most: int) -> list[str]:
     """Keys that are parked, whatever holds them."""
-    entries = await parked_entries(lane, server, at_most)
-    return [key for key in entries.values() if key is not None]
+    return [entry.key for entry in await parked_entries(lane, server, at_most) if entry.key is not None]
 
 
-async def parked_entries(lane: Lane, server: RedisServer, at_most: int) -> dict[bytes, str | None]:
-    """Entries of keys that are parked, each with its key; None for what others left there."""
-    return {entry: _key(entry) for entry in await _entries(lane, server, b"-", b"+", at_most)}
+async def parked_entries(lane: Lane, server: RedisServer, at_most: int) -> list[ParkedEntry]:
+    """Entries of keys that are parked, whatever holds them."""
+    return [ParkedEntry.read(text) for text in await _entries(lane, server, b"-", b"+", at_most)]
 
 
 async def unpark_all(lane: Lane, server: RedisServer, scope: str) -> int:
     """Wake every key that a pause holds on a server, and say how many. Cut short anywhere, it may be repeated."""
     woken = 0
-    while entries := await _entries(lane, server, f"[{scope} ".encode(), f"({scope}!".encode(), AT_ONCE):
+    while texts := await _entries(lane, server, f"[{scope} ".encode(), f"({scope}!".encode(), AT_ONCE):
         reach("pause.before_wake")
-        parked = {entry: _key(entry) for entry in entries}
-        calls = [_unpark(lane, server, scope, key) for key in parked.values() if key is not None]
-        woken += sum(await asyncio.gather(*calls))
-        if garbage := [entry for entry, key in parked.items() if key is None]:
-            await server.asked(server.client.zrem(keys.parked(lane.name), *garbage))
+        woken += sum(await asyncio.gather(*(unpark(lane, server, ParkedEntry.read(text)) for text in texts)))
     return woken
 
 
-def _unpark(lane: Lane, server: RedisServer, scope: str, key: str) -> asyncio.Future[int]:
-    wake = lane.fresh_wake(key)
-    names = [keys.state(lane.name, key), keys.due(lane.name), keys.parked(lane.name), *wake.keys]
-    return server.call(UNPARK, names, [key, scope, lane.recheck_wake_after_ms, *wake.args])
+async def unpark(lane: Lane, server: RedisServer, entry: ParkedEntry) -> int:
+    """Remove an entry, and wake its key if that pause holds it. 1: it was woken."""
+    if entry.key is None:
+        await server.asked(server.client.zrem(keys.parked(lane.name), entry.text))
+        return 0
+    wake = lane.fresh_wake(entry.key)
+    names = [keys.state(lane.name, entry.key), keys.due(lane.name), keys.parked(lane.name), *wake.keys]
+    woken: int = await server.call(UNPARK, names, [entry.key, entry.scope, lane.recheck_wake_after_ms, *wake.args])
+    return woken
 
 
 async def _entries(lane: Lane, server: RedisServer, first: bytes, last: bytes, at_most: int) -> list[bytes]:
@@ -91,11 +109,3 @@ async def _entries(lane: Lane, server: RedisServer, first: bytes, last: bytes, a
     asked = server.client.zrangebylex(keys.parked(lane.name), first, last, 0, at_most)
     found: list[bytes] = await server.asked(asked)
     return found
-
-
-def _key(entry: bytes) -> str | None:
-    """The key of an entry; None for what others left there."""
-    try:
-        return entry.partition(b" ")[2].decode()
-    except UnicodeDecodeError:
-        return None

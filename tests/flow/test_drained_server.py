@@ -22,6 +22,8 @@ from shared.agent.turn import Result, Turn
 from shared.embedded import valkey
 from shared.errors import Unavailable
 from shared.failpoints import Injected
+from shared.lane import Lane
+from shared.lane.elsewhere import move
 from shared.lane.leaving import LOOK_SECONDS, LOOKS_PER_SECOND, OldPlaces
 from shared.lane.session_lock import JOINED, SessionLock
 from shared.leader import Leader
@@ -215,6 +217,7 @@ async def test_keys_that_a_pause_holds_leave_a_drained_server_and_stay_paused(tw
             for chat in chats:
                 await rig.accept("0", chat=chat)
             await until(lambda: _count(there.client.zcard(keys.parked("turns")), 3))
+            await there.client.zadd(keys.parked("turns"), {b"of others": 0, b"others": 0, b"all \xff": 0})
             await drain(pipe, there.name, by="ann")
             await until(lambda: _count(here.client.zcard(keys.parked("turns")), 3))
             await until(lambda: is_empty(there))
@@ -252,6 +255,37 @@ async def test_moving_a_paused_key_may_be_cut_short(
             await resume(pipe, "lane:turns")
             await until(lambda: answered(rig, [chat], 1))
     assert len(reached) > 1
+
+
+async def test_a_key_that_is_parked_again_at_a_drained_server_while_it_is_moved_stays_in_nobodys_way(
+    two_servers: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[str] = []
+
+    async def move_while_another_parks(lane: Lane, server: RedisServer, key: str) -> bool:
+        """A process that does not know yet that the server is drained puts the mail there again, and a worker parks it."""
+        mail, state = keys.mail(lane.name, key), keys.state(lane.name, key)
+        was = await server.client.zrange(mail, 0, -1, withscores=True), await server.client.hgetall(state)
+        free = await move(lane, server, key)
+        if not moved:
+            await server.client.zadd(mail, dict(was[0]))
+            await server.client.hset(state, mapping=was[1])
+        moved.append(key)
+        return free
+
+    monkeypatch.setattr("workers.upkeep.leaving.move", move_while_another_parks)
+    async with open_pipeline(two_servers()) as pipe:
+        rig, there = Rig(pipe), pipe.servers.all[1]
+        [chat] = chats_on(pipe, there, 1)
+        await pause(pipe, "lane:turns", by="ann")
+        async with working(pipe):
+            await rig.accept("0", chat=chat)
+            await until(lambda: _count(there.client.zcard(keys.parked("turns")), 1))
+            await drain(pipe, there.name, by="ann")
+            await until(lambda: is_empty(there))
+            await resume(pipe, "lane:turns")
+            await until(lambda: answered(rig, [chat], 1))
+    assert moved
 
 
 async def test_a_dead_server_can_be_drained_and_its_journaled_messages_are_answered_elsewhere(

@@ -5,11 +5,10 @@ All other keys leave by themselves: what waits is served, and a key whose delay 
 
 from __future__ import annotations
 
-from shared import keys
 from shared.failpoints import reach
 from shared.lane import Lane
 from shared.lane.elsewhere import move
-from shared.lane.pausing import parked_entries
+from shared.lane.pausing import ParkedEntry, parked_entries, unpark
 from shared.pipeline import Pipeline
 from shared.redis_servers import RedisServer
 from workers.upkeep.housekeeping_duty import AT_ONCE
@@ -28,12 +27,13 @@ class LeavingKeys:
         if self._server in self._pipe.servers.draining:
             for lane in self._pipe.lanes:
                 while parked := await parked_entries(lane, self._server, AT_ONCE):
-                    for entry, key in parked.items():
-                        await self._move(lane, entry, key)
+                    for entry in parked:
+                        await self._move(lane, entry)
         return self.every_seconds
 
-    async def _move(self, lane: Lane, entry: bytes, key: str | None) -> None:
-        if key is not None:
-            await move(lane, self._server, key)
+    async def _move(self, lane: Lane, entry: ParkedEntry) -> None:
+        if entry.key is not None:
+            await move(lane, self._server, entry.key)
         reach("move.before_unpark")
-        await self._server.asked(self._server.client.zrem(keys.parked(lane.name), entry))
+        # Wakes the key if it was parked here again meanwhile, by a process that does not know yet that the server is drained.
+        await unpark(lane, self._server, entry)
