@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from shared import keys
 from shared.clock import now_ms
-from shared.errors import CannotDo, Unavailable
+from shared.errors import CannotDo, Malformed, Unavailable
 from shared.lane.freeing import Freed, free
 from shared.lane.lane import Lane
 from shared.lane.stopping import stop
+from shared.lane_key import parse_key
 from shared.pipeline import Pipeline
 from shared.reading.keys import KeyPhase, state_of_key
 from shared.tasks.starting import stop_tasks
@@ -34,7 +35,7 @@ async def release_key(pipe: Pipeline, key: str) -> ReleasedKey:
         raise CannotDo(f"{held.paused} is paused: `keyturn keys resume {held.paused}` lets it go on")
     freed = await free(lane, key)
     if freed is Freed.IDLE:
-        raise CannotDo(f"{key} is idle: there is nothing to release")
+        raise _nothing_to("release", key)
     return ReleasedKey(key, KeyPhase[freed.name])
 
 
@@ -59,8 +60,18 @@ async def stop_key(pipe: Pipeline, key: str) -> StoppedKey:
     stopped = await stop(pipe.turns, key, now, pipe.settings.mailbox_limit)
     tasks = await stop_tasks(pipe, [key], now)
     if stopped is None and not tasks:
-        raise CannotDo(f"{key} is idle: there is nothing to stop")
+        raise _nothing_to("stop", key)
     return StoppedKey(key, stopped is not None and stopped.running, len(stopped.mail) if stopped is not None else 0)
+
+
+def _nothing_to(do: str, key: str) -> CannotDo:
+    try:
+        parse_key(key)
+    except Malformed:
+        return CannotDo(
+            f"{key} is no key: `keyturn keys list` shows those at work, `keyturn sessions list` all sessions"
+        )
+    return CannotDo(f"{key} is idle: there is nothing to {do}")
 
 
 async def discard_mail(lane: Lane, key: str, seq: int) -> None:

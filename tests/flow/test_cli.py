@@ -254,6 +254,13 @@ async def test_a_released_key_goes_on_at_once_and_its_old_holder_commits_nothing
     assert [name for name in await rig.residue() if name.startswith("kt:turns")] == []
 
 
+@pytest.mark.parametrize("do", ["release", "stop"])
+async def test_what_is_no_key_is_told_from_a_key_that_is_idle(rig: Rig, cli: Cli, do: str) -> None:
+    idle, no_key = await cli("keys", do, key_of()), await cli("keys", do, "nope")
+    assert idle.code and f"{key_of()} is idle: there is nothing to {do}" in idle.err
+    assert no_key.code and "nope is no key" in no_key.err
+
+
 async def test_releasing_a_key_spends_no_attempt(rig: Rig, cli: Cli) -> None:
     await rig.accept("hello")
     for _ in range(rig.pipe.settings.max_attempts + 1):

@@ -128,6 +128,7 @@ def taken_port() -> tuple[socket.socket, str]:
         ({"agent": "lama"}, 78, "AGENT=lama: not a known agent; use echo, llm, local, command, http or module:object"),
         ({"agent": "lama", "workers": "3"}, 78, "AGENT=lama: not a known agent"),
         ({"agent": "nosuch:x"}, 78, "No module named 'nosuch'"),
+        ({"agent": "lacking:answer"}, 78, "lacking.py, line 2)"),
         ({"agent": "mybot:nope"}, 78, "has no attribute 'nope'"),
         ({"agent": "time:answer"}, 78, "has no attribute 'answer': <module 'time' (built-in)>"),
         ({"agent": "broken:answer"}, 78, "importing broken raised ZeroDivisionError"),
@@ -148,6 +149,7 @@ def test_a_wrong_setting_ends_up_at_once_in_one_sentence(
 ) -> None:
     place.write("mybot.py", "async def answer(text): return text\n")
     place.write("broken.py", "1 / 0\n")
+    place.write("lacking.py", "# what it needs is not installed\nimport nosuch\n")
     ended = place.run("up", "--port", "0", log_level="error", **settings)
     assert (ended.returncode, ended.stdout) == (code, "")
     assert ended.stderr.startswith("keyturn: ") and words in ended.stderr and ended.stderr.count("\n") == 1

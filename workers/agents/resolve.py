@@ -33,7 +33,7 @@ def resolve(name: str, config: Settings | None = None) -> Agent:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise ConfigurationError(f"AGENT={name}: {error}") from None
+        raise ConfigurationError(f"AGENT={name}: {error}{_place(error)}") from None
     except Exception as error:  # the module is the user's: importing it may raise anything
         text = f"AGENT={name}: importing {module_name} raised {type(error).__name__}: {error}{_place(error)}"
         raise ConfigurationError(text) from None
@@ -86,11 +86,13 @@ def _first_annotation(function: Callable[..., Any]) -> str:
 
 
 def _place(error: Exception) -> str:
-    """Where in the user's code it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return (
-        f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames and not isinstance(error, SyntaxError) else ""
-    )
+    """Where in the user's code it was raised; empty where that was not reached, or the error says so itself."""
+    if isinstance(error, SyntaxError):
+        return ""
+    ours = (__file__, importlib.__file__)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in ours]
+    theirs = [frame for frame in frames if not frame.filename.startswith("<frozen ")]
+    return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
 
 
 def _built_in(name: str, config: Settings | None) -> Agent:
