@@ -35,6 +35,7 @@ from workers.agents.model.choice import open_model
 from workers.agents.model.contract import TOO_LONG_NOTICE, ModelRefused, TooLong
 from workers.agents.model.direct import DirectModel
 from workers.agents.openai_format.client import ChatCompletions
+from workers.agents.reading import Reading
 from workers.agents.resolve import resolve
 from workers.agents.results import answered
 
@@ -99,8 +100,7 @@ async def test_an_answer_without_words_counts_as_what_the_provider_says_that_it_
     seen: list[Event] = []
     async with open_provider(answer=lambda _: answer) as provider:
         with pytest.raises((Transient, ModelRefused)):
-            async for event in LlmAgent(config(provider)).run(a_turn()):
-                seen.append(event)
+            await Reading(LlmAgent(config(provider)), a_turn(), seen.append).result()
     begun, used = [event.usage for event in seen if isinstance(event, Spent)]
     assert begun["partial"] and begun["estimated"]
     assert "partial" not in used and "estimated" not in used
