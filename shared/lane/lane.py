@@ -91,9 +91,7 @@ class Lane:
             return Put.SEEN
         return Put(await self._put(key, seq, payload, admission, self.fresh_wake(key)))
 
-    def put_soon(
-        self, key: str, seq: int, payload: bytes, wake: FreshWake, *, popped: bool = False
-    ) -> asyncio.Future[int]:
+    def put_soon(self, key: str, seq: int, payload: bytes, wake: FreshWake, *, popped: bool) -> asyncio.Future[int]:
         """The same, under way: it travels with what else this tick of the event loop sends.
 
         `wake` is the one that the key gets if it is idle. With `popped` it is queued as if the caller had popped it at

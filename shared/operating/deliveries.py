@@ -35,7 +35,7 @@ class DroppedParts:
     being_sent: int
 
 
-async def release_destination(pipe: Pipeline, destination: str, *, buried: bool = False) -> ReleasedDestination:
+async def release_destination(pipe: Pipeline, destination: str, *, buried: bool) -> ReleasedDestination:
     """End a destination's wait: what its chat was asked to wait for is forgotten, and so is that it is closed. With `buried`,
     parts that were given up are sent again, after those that wait. CannotDo where there is nothing of this. A wait of
     the whole bot stays. Safe to repeat, and while a worker is sending there."""

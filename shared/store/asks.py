@@ -181,7 +181,7 @@ def ask_number(id: str) -> int:
     return int(id.rpartition("_")[2]) + 1
 
 
-def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask], counted: int = 0) -> tuple[Also, ...]:
+def park(run: str, inbound_id: str, source: Source, asks: Sequence[Ask], counted: int) -> tuple[Also, ...]:
     """Statements of a commit: the run waits for the answers to these questions. The commit counts what its steps have cost, up to
     the one with the number `counted`."""
 

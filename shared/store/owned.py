@@ -59,7 +59,7 @@ class Owned:
         [rows] = await self._database.read(query)
         return [Listed(**row) for row in rows]
 
-    async def everybodys(self, *, limit: int, search: str = "", place: str = "") -> list[Listed]:
+    async def everybodys(self, *, limit: int, search: str, place: str) -> list[Listed]:
         """Everybody's sessions, the last active first: for an admin."""
         query = sql.sessions_of_all(pattern=_containing(search), place=place, limit=limit)
         [rows] = await self._database.read(query)

@@ -28,11 +28,7 @@ class Remains:
     rows: int
 
 
-def _nobody(done: int, total: int) -> None:
-    """Hears how far a look has come, and does nothing about it."""
-
-
-async def remains(database: Database, id: str, tell: Callable[[int, int], None] = _nobody) -> list[Remains]:
+async def remains(database: Database, id: str, tell: Callable[[int, int], None]) -> list[Remains]:
     """The tables in whose texts the id still stands as a word of its own. `tell` hears how many tables are done, of how many."""
     spellings = {id, escape(id)}
     word = re.compile("|".join(rf"(?<!{_WORD}){re.escape(text)}(?!{_WORD})" for text in spellings))

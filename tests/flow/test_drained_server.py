@@ -265,11 +265,12 @@ async def test_a_key_that_is_parked_again_at_a_drained_server_while_it_is_moved_
     async def move_while_another_parks(lane: Lane, server: RedisServer, key: str) -> bool:
         """A process that does not know yet that the server is drained puts the mail there again, and a worker parks it."""
         mail, state = keys.mail(lane.name, key), keys.state(lane.name, key)
-        was = await server.client.zrange(mail, 0, -1, withscores=True), await server.client.hgetall(state)
+        waiting: Any = await server.client.zrange(mail, 0, -1, withscores=True)
+        held: Any = await server.client.hgetall(state)
         free = await move(lane, server, key)
         if not moved:
-            await server.client.zadd(mail, dict(was[0]))
-            await server.client.hset(state, mapping=was[1])
+            await server.client.zadd(mail, dict(waiting))
+            await server.client.hset(state, mapping=held)
         moved.append(key)
         return free
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -168,6 +169,25 @@ async def test_a_second_head_on_a_connection_has_a_deadline_too(
     writer.write(b"GET /healthz HTTP/1.1\r\nx:")
     async with asyncio.timeout(WAIT_SECONDS):
         assert b"HTTP/1.1 408 " in await reader.read()
+
+
+async def test_a_connection_whose_head_came_in_time_lives_longer_than_that_time(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.5)
+    async with receiving(pipe) as receiver:
+        while True:
+            begun = time.monotonic()
+            reader, writer = await receiver.dial()
+            writer.write(request_head("/healthz", {}, "GET"))
+            status = await status_of(reader)
+            if time.monotonic() - begun < 0.4:  # else this machine was too slow to tell
+                break
+        assert status == 200
+        await asyncio.sleep(0.6)
+        writer.write(request_head("/healthz", {}, "GET"))
+        async with asyncio.timeout(WAIT_SECONDS):
+            await reader.readuntil(b"HTTP/1.1 200 ")
 
 
 async def test_a_head_without_end_is_cut_off(receiver: Receiver) -> None:

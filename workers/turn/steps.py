@@ -35,9 +35,7 @@ RETRY_SECONDS = 0.5  # between tries to write while the database is away
 class RunLog:
     """What the attempts at one message have done. `Superseded` is raised before any effect that is another worker's to have."""
 
-    def __init__(
-        self, hold: Hold, runs: Runs, lease: Lease, earlier: Sequence[RecordedStep] = (), counted: int = 0
-    ) -> None:
+    def __init__(self, hold: Hold, runs: Runs, lease: Lease, earlier: Sequence[RecordedStep], counted: int) -> None:
         self._hold = hold
         self._runs = runs
         self._lease = lease

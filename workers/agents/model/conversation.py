@@ -80,7 +80,7 @@ class ModelConversation:
         row = user_row(inbound)
         return signed(row, self._turn.sender_key) if self._is_shared else row
 
-    def shorten(self, own: Sequence[Entry] = ()) -> bool:
+    def shorten(self, own: Sequence[Entry]) -> bool:
         """From now on half of the history that was shown, and the beginnings of what tools have told this turn. False where
         that was done before, or would change nothing. `own` are the rows that this turn has added."""
         has_history = len(self._shown) > len(self._turn.mail)

@@ -48,7 +48,7 @@ class RestingModels:
 class ModelLine:
     """The models that one turn may ask, in order. Used once."""
 
-    def __init__(self, models: Sequence[AdmittedModel], resting: RestingModels, session_key: str = "") -> None:
+    def __init__(self, models: Sequence[AdmittedModel], resting: RestingModels, session_key: str) -> None:
         self._first = models[0]
         self._resting = resting
         self._session_key = session_key

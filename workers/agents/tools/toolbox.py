@@ -26,11 +26,11 @@ class Toolbox:
 
     def __init__(
         self,
-        tools: Iterable[Tool] = (),
+        tools: Iterable[Tool],
         *,
-        seconds: float = 60,
-        result_characters: int = 20_000,
-        approve: Iterable[str] = (),
+        seconds: float,
+        result_characters: int,
+        approve: Iterable[str],
     ) -> None:
         self._tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
         self._seconds = seconds
