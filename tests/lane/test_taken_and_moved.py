@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shared import keys
+from shared.busy import BusyMode
 from shared.lane import Claim, Lane, Recovered
 from shared.lane.elsewhere import MAIL_AT_ONCE, dissolve, move
 from shared.lane.freeing import Freed, free
@@ -430,3 +431,16 @@ async def test_a_start_that_is_repeated_with_a_spent_wake_finds_the_key_held(ben
     assert (started.claim, started.lease) == (Claim.HELD, None) and started.wake is not None
     assert await bench.lane.recover("k") is Recovered.NOTHING
     assert await bench.client.zcard(DUE) == 1
+
+
+async def test_a_busy_mode_that_was_told_counts_until_the_key_talks_to_another_session(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    lease = await bench.lease()
+    lease.told(BusyMode.STEER)  # it came before the session was loaded
+    lease.talks_to("ses_a")
+    assert lease.busy_mode is BusyMode.STEER
+    lease.told(BusyMode.REJECT)
+    lease.talks_to("ses_a")
+    assert lease.busy_mode is BusyMode.REJECT
+    lease.talks_to("ses_b")
+    assert lease.busy_mode is None
