@@ -4,7 +4,7 @@
 -- KEYS[13..15] as rq_enqueue, to hand over
 -- ARGV[1] key  ARGV[2] token  ARGV[3] lease_ms  ARGV[4] limit  ARGV[5] hand over?  ARGV[6] recheck_wake_after_ms
 -- ARGV[7..13] as rq_finish  ARGV[14] lane  ARGV[15] count of seqs, then the seqs, then as rq_enqueue, to hand over
--- Returns {-1} when the lease is another's, {0} idle, {1} handed over, {3} paused, {2, seq, payload, ...} leased on.
+-- Returns {-1} when the lease is another's, {0} when it has ended here, {1, seq, payload, ...} when it goes on with this mail.
 -- include now.lua
 -- include pause_of.lua
 -- include rq_enqueue.lua
@@ -33,20 +33,20 @@ end
 if scope then
   park(parked, due, state, scope, key)
   rq_finish(4, 7)
-  return {3}
+  return {0}
 end
 if hand_over then
   redis.call('HSET', state, 'job', ARGV[16 + count])
   redis.call('ZADD', due, now_ms() + recheck_wake_after_ms, key)
   rq_finish(4, 7)
   rq_enqueue(13, 16 + count)
-  return {1}
+  return {0}
 end
 local at = now_ms()
 redis.call('HSET', state, 'of', waiting[2], 'attempts', 1, 'failed', 0, 'until', at + lease_ms, 'since', at)
 redis.call('HDEL', state, 'outage')
 redis.call('ZADD', due, at + lease_ms, key)
-local answer = {2}
+local answer = {1}
 for i = 1, #waiting, 2 do
   answer[#answer + 1] = waiting[i + 1]
   answer[#answer + 1] = waiting[i]

@@ -169,7 +169,7 @@ class Lease:
             raise
         if self.mail:
             self.counts = Counts(self.mail[0].seq, begun=1, failed=0, ours_begun=True)
-        if answer[0] == 2:
+        if answer[0] == 1:
             lane.renewal.hold(self)
         else:
             self.state = LeaseState.LOST if answer[0] == -1 else LeaseState.ENDED
