@@ -22,7 +22,7 @@ from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from shared.settings.background import BackgroundSettings
 from shared.tasks.results import LOST, SAID_NOTHING, hand_over
-from shared.tasks.starting import TaskAsker, WantedTask, start_task, stop_tasks
+from shared.tasks.starting import TEXT_LIMIT, TaskAsker, WantedTask, start_task, stop_tasks
 from shared.tasks.task import BackgroundTask, TaskKind, TaskState
 from tests.flow.test_control import until
 from tests.flow.test_never_stuck import ended
@@ -142,6 +142,15 @@ async def test_a_question_aside_knows_the_conversation_and_leaves_it_alone(make_
     aside, after = agent.turns[1:]
     assert [row.text for row in aside.history] == ["hello", "done: hello"]
     assert "what did I say?" not in [row.text for row in after.history]
+
+
+@pytest.mark.parametrize("command", ["background", "btw"])
+async def test_what_is_asked_in_the_background_may_be_long(make_settings: MakeSettings, command: str) -> None:
+    asked = "a" * TEXT_LIMIT
+    async with at_work(make_settings) as (rig, agent):
+        told = await rig.accept(f"/{command} {asked}")
+        await ended(rig.pipe, [told.id])
+        await until(lambda: agent.begun(asked))
 
 
 async def test_ag23_stop_ends_all_tasks_of_a_turn_also_one_that_is_just_being_started(

@@ -229,6 +229,7 @@ BODIES: dict[str, bytes] = {
     "no such chat type": a_body(chat={"id": "c1", "type": "party"}),
     "a media address of another kind": a_body(media=[{"url": "file:///etc/passwd"}]),
     "text too long": a_body(text="x" * 200_001),
+    "no text, in a form of its own": b"  " + a_body(text=None),
 }
 
 

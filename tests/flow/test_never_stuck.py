@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from shared import keys
+from shared.context.runtime import OBJECTIVE_LIMIT
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import ResetSettings, Settings
 from shared.store.change import Commit, Committed
 from tests.store.books import write
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
+from workers.commands import ARGUMENTS_LIMIT
+from workers.commands.queue import STEER_CHARACTERS
 
 PATIENCE_SECONDS = 90.0
 HOSTILE = (
@@ -61,11 +64,19 @@ async def test_a_command_that_cannot_work_is_answered_at_the_first_try_and_the_k
     assert (await rig.transcript())[-1] == "echo: next"
 
 
-async def test_what_is_too_long_for_a_command_is_said_with_the_limit(rig: Rig) -> None:
-    for text, limit in (("/search " + "a" * 300, "256"), ("/goal " + "a" * 5000, "4,000")):
-        await rig.accept(text)
-        await rig.run_turns()
-        assert f"takes at most {limit} characters" in (await rig.transcript())[-1]
+@pytest.mark.parametrize(
+    ("command", "limit"),
+    [
+        ("search", ARGUMENTS_LIMIT),
+        ("goal", OBJECTIVE_LIMIT),
+        ("steer", STEER_CHARACTERS),
+        ("answer", 4096),
+    ],
+)
+async def test_what_is_too_long_for_a_command_is_said_with_the_limit(rig: Rig, command: str, limit: int) -> None:
+    await rig.accept(f"/{command} {'a' * (limit + 1)}")
+    await rig.run_turns()
+    assert f"takes at most {limit:,} characters" in (await rig.transcript())[-1]
 
 
 async def test_a_command_that_raises_is_answered_and_the_key_goes_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

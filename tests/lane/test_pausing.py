@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 import pytest
 
 from shared import keys
+from shared.errors import Unavailable
 from shared.lane import Claim, Put
 from shared.lane.freeing import free
 from shared.lane.pausing import count_parked, hold, parked_keys, parked_scopes, unpark_all
@@ -56,12 +59,34 @@ async def test_the_end_of_a_pause_wakes_what_it_held_and_nothing_else(bench: Wor
     await parked(bench, NEIGHBOUR)
     await hold(bench.server, 2, [NEIGHBOUR])
     assert await unpark_all(bench.lane, bench.server, KEY) == 1
+    assert "paused" not in await bench.state(KEY)
     assert await unpark_all(bench.lane, bench.server, KEY) == 0
     lease = await bench.lease()
     assert lease.key == KEY and [mail.seq for mail in lease.mail] == [1]
     assert lease.counts.begun == 1 and lease.counts.failed == 0  # no attempt was counted meanwhile
     assert await lease.acknowledge([1], limit=1) == []
     assert await bench.queued() == [] and await parked_keys(bench.lane, bench.server, 9) == [NEIGHBOUR]
+
+
+async def test_a_key_whose_server_does_not_answer_counts_as_awake(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(answer: Awaitable[object]) -> object:
+        await answer
+        raise Unavailable("Redis: it was lost on its way")
+
+    assert await bench.lane.awake([KEY]) == [False]
+    monkeypatch.setattr(bench.server, "asked", away)
+    assert await bench.lane.awake([KEY]) == [True]  # so the housekeeper does not fill its mailbox again and again
+
+
+async def test_what_others_left_among_parked_keys_is_no_key(bench: Workbench) -> None:
+    await hold(bench.server, 1, ["all"])
+    await parked(bench)
+    await bench.client.zadd(keys.parked("turns"), {b"all \xff": 0, b"all ": 0, b"others": 0})
+    assert await parked_keys(bench.lane, bench.server, 9) == [KEY]
+    assert await unpark_all(bench.lane, bench.server, "all") == 1
+    assert await bench.client.zrange(keys.parked("turns"), 0, -1) == [b"others"]  # it belongs to no pause
 
 
 async def test_of_two_pauses_the_narrower_holds_a_key_and_then_the_other(bench: Workbench) -> None:

@@ -103,13 +103,12 @@ async def open_mail(
 
 
 async def open_barely(key: str, waiting: Waiting, store: Store) -> Opened | AlreadyEnded:
-    """The same for mail that could not be opened: without transcript and facts, enough to set it aside."""
+    """The same for mail that could not be opened: without transcript and facts, enough to set it aside. Mail for a newer worker
+    never comes here, because opening it leaves it to that worker first."""
     session = await store.transcript.bare(key)
     if waiting.seq < FIRST_MAILBOX_SEQ:
         return await _from_journal(key, waiting, session, store)
     inbound, error = _decoded(waiting)
-    if isinstance(error, TooNew):
-        raise TooNew(str(error), written_at=written_by_mailbox(waiting))
     if not isinstance(inbound, Inbound):
         await set_aside(key, waiting, str(error or ""), store)
         return AlreadyEnded((waiting.seq,))
