@@ -258,6 +258,17 @@ async def test_after_a_restart_with_many_sessions_over_only_a_few_leave_per_look
     assert sum(await rig.pipe.turns.awake([key_of(chat) for chat in chats])) == 8
 
 
+async def test_one_look_finds_all_that_is_over_page_by_page(
+    rig: Rig, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.upkeep.memory.PAGE", 1)
+    for chat in ("c1", "c2", "c3"):
+        await talk(rig, chat)
+    await grow_old(rig.pipe)
+    await EndedConversations(rig.pipe).look()
+    assert len(await flushes(rig)) == 3
+
+
 async def test_a_conversation_is_looked_at_when_the_rule_of_its_own_chat_says_that_it_is_over(
     make_settings: Callable[..., Settings],
 ) -> None:

@@ -32,8 +32,10 @@ async def test_conversations_are_listed_by_the_first_words_of_their_user(store: 
     await write(store, "UPDATE messages SET active = 0 WHERE session_id = :id", id=undone)
     named = await conversation(store, "e", Entry("assistant", "ping"), title="Trip")
     await conversation(store, "f", user("another's"), owner="webhook:u=other")
-    listed = await store.owned.newest(ME, limit=10)
-    assert {(row.id, row.title, row.preview) for row in listed} == {(spoken, None, "hi"), (named, "Trip", None)}
+    again = await conversation(store, "g", user("taken back"), user("in other words"))
+    await write(store, "UPDATE messages SET active = 0 WHERE session_id = :id AND n = 1", id=again)
+    listed = {(row.id, row.title, row.preview) for row in await store.owned.newest(ME, limit=10)}
+    assert listed == {(spoken, None, "hi"), (named, "Trip", None), (again, None, "in other words")}
 
 
 async def test_the_one_that_is_left_out_and_those_without_a_title_are_not_listed_where_that_is_asked_for(
@@ -54,6 +56,14 @@ async def test_conversations_are_listed_the_last_active_first_and_found_by_words
     assert [row.id for row in await store.owned.newest(ME, limit=2)] == ids[:0:-1]
     assert [row.id for row in await store.owned.newest(ME, limit=10, search="trip 1%")] == [ids[1]]
     assert await store.owned.newest(ME, limit=10, search="_") == []
+
+
+async def test_an_id_finds_its_conversation_though_a_newer_one_has_it_as_its_title(store: Store) -> None:
+    wanted = await conversation(store, "a", user("x"))
+    newer = await conversation(store, "b", user("x"), title=wanted)
+    await write(store, "UPDATE sessions SET created_at = created_at + 1000 WHERE id = :id", id=newer)
+    found = await store.owned.find(ME, wanted)
+    assert found is not None and found["id"] == wanted
 
 
 async def test_a_title_is_taken_by_another_conversation_of_the_same_owner_only(store: Store) -> None:
