@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,8 @@ from shared.reading.trace import find_message
 from tests.store.books import ask, write
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.working import working
-from workers.upkeep.prune import DAY_MS, ExpiredRecords
+from workers.upkeep import prune
+from workers.upkeep.prune import DAY_MS, FEWEST, ExpiredRecords, RetentionKind
 
 
 async def test_after_30_days_the_plumbing_is_forgotten_and_the_conversation_and_its_duplicates_are_known(
@@ -61,3 +63,23 @@ async def test_a_kind_that_cannot_be_removed_keeps_no_other_kind(
     duty = ExpiredRecords(pipe)
     assert await duty.look() < duty.every_seconds
     assert await ask(pipe.store, "SELECT id FROM audit") == []
+
+
+async def test_a_step_takes_more_after_quick_ones_and_less_after_slow_ones(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, seconds, limits = 1000.0, 0.0, list[int]()
+
+    async def remove(before: int, limit: int) -> int:
+        nonlocal now
+        limits.append(limit)
+        now += seconds
+        return 1
+
+    monkeypatch.setattr(prune, "kinds", lambda _: [RetentionKind("letters", 1, remove)])
+    monkeypatch.setattr(prune, "time", SimpleNamespace(monotonic=lambda: now))
+    expired = ExpiredRecords(rig.pipe)
+    for seconds in (0.0, 0.0, 60.0, 0.0):
+        await expired.look()
+    first = FEWEST * 10
+    assert limits == [first, 2 * first, 4 * first, 2 * first]
