@@ -68,18 +68,18 @@ async def test_a_kind_that_cannot_be_removed_keeps_no_other_kind(
 async def test_a_step_takes_more_after_quick_ones_and_less_after_slow_ones(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, seconds, limits = 1000.0, 0.0, list[int]()
+    now, times, limits = 1000.0, iter([0.0, 0.0, 60.0, 0.0]), list[int]()
 
     async def remove(before: int, limit: int) -> int:
         nonlocal now
         limits.append(limit)
-        now += seconds
+        now += next(times)
         return 1
 
     monkeypatch.setattr(prune, "kinds", lambda _: [RetentionKind("letters", 1, remove)])
     monkeypatch.setattr(prune, "time", SimpleNamespace(monotonic=lambda: now))
     expired = ExpiredRecords(rig.pipe)
-    for seconds in (0.0, 0.0, 60.0, 0.0):
+    for _ in range(4):
         await expired.look()
     first = FEWEST * 10
     assert limits == [first, 2 * first, 4 * first, 2 * first]
