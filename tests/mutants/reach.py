@@ -1,7 +1,7 @@
 """Which tests reach which line.
 
-A line is reached by the tests that reach its statement. A constant of a module, which gets its value at the import, is
-reached by those that reach a line that names it. Lua files and SQL statements are reached where Python names them. A module of
+A line is reached by the tests that reach its statement. A constant of a module or a class, which gets its value at the import, is
+reached by those that reach a line that names it, and by those in whose own file it is named. Lua files and SQL statements are reached where Python names them. A module of
 which nothing was measured is reached where one of its names is used: it is new, or runs only in processes that are killed.
 """
 
@@ -36,7 +36,7 @@ class Reach:
             found = self._tests_of_names(self._script_names(path, line))
         else:
             statement: Statement = self._statement(path, line)
-            found = self._tests_of(path, statement) if statement.runs else self._tests_of_names(set(statement.names))
+            found = self._tests_of(path, statement) if statement.runs else self._tests_of_constant(set(statement.names))
             if not statement.runs and not found:
                 found = {test for tests in self._reached.get(str(path), {}).values() for test in tests}
             if not self._is_measured(path) and not found:
@@ -59,11 +59,19 @@ class Reach:
         lines = self._reached.get(str(path), {})
         return {test for line in statement.lines for test in lines.get(line, ())}
 
+    def _tests_of_constant(self, names: set[str]) -> set[str]:
+        """The tests that run a line which uses one of the names, and those of a file which does so itself."""
+        if not names:
+            return set()
+        files = {test.partition("::")[0] for test in self.seconds}
+        named = {file for file in files if (ROOT / file).is_file() and _any_of(names).search(self._text(file))}
+        return self._tests_of_names(names) | {test for test in self.seconds if test.partition("::")[0] in named}
+
     def _tests_of_names(self, names: set[str]) -> set[str]:
         """The tests that run a line which uses one of the names."""
         if not names:
             return set()
-        pattern = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(names)))
+        pattern = _any_of(names)
         return {
             test
             for path in self._python
@@ -82,3 +90,7 @@ class Reach:
         return {
             name for module in beside.glob("*.py") for stem in stems for name in names_for(module.read_text(), stem)
         }
+
+
+def _any_of(names: set[str]) -> re.Pattern[str]:
+    return re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(names)))

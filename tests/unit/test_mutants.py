@@ -255,6 +255,13 @@ def test_the_nearest_and_quickest_tests_of_a_line_come_first() -> None:
     assert reach.tests_of_line(Path(path), line) == [near, slow, far]
 
 
+def test_a_constant_is_reached_by_the_tests_in_whose_file_it_is_named() -> None:
+    path = Path("producers/telegram/connect.py")
+    line = next(n for n, text in enumerate((ROOT / path).read_text().splitlines(), 1) if "secret=True" in text)
+    naming, other = "tests/unit/test_connecting.py::test_a", "tests/unit/test_mutants_lines.py::test_b"
+    assert Reach(Measured({naming: 0.1, other: 0.1}, {})).tests_of_line(path, line) == [naming]
+
+
 IMPORTED = dedent("""\
     from functools import cache
 
