@@ -165,6 +165,7 @@ class Up:
                 raise SystemExit(SETTINGS_CANNOT_WORK)
             if not kept.restart_at:
                 log.get().warning(f"{kept.name} ended, starting it again", exit_code=kept.process.returncode)
+                _forget_process(self._settings, kept.process.pid)
                 kept.restart_at = time.monotonic() + RESTART_SECONDS
             if time.monotonic() >= kept.restart_at:
                 kept.restart_at = 0.0
@@ -287,3 +288,10 @@ def _empty_samples(settings: Settings) -> str:
     for old in samples.glob("*.db"):
         old.unlink()
     return str(samples)
+
+
+def _forget_process(settings: Settings, pid: int) -> None:
+    """Let the metrics no longer say that a process lives. What it has counted stays."""
+    from prometheus_client.multiprocess import mark_process_dead  # only here: few children die
+
+    mark_process_dead(pid, str(_samples(settings)))  # type: ignore[no-untyped-call]

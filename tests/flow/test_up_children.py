@@ -90,6 +90,8 @@ def test_a_killed_child_and_a_killed_fork_server_are_replaced(place: Place) -> N
     place.until(lambda: children(up.pid).get("work", killed["work"]) != killed["work"], process=up)
     assert children(up.pid)["keyturn.cli.fork_server"] != killed["keyturn.cli.fork_server"]
     assert place.run("chat", "-m", "hello").stdout == "echo: hello\n"
+    living = {path.stem.rpartition("_")[2] for path in (place.directory / ".keyturn/metrics").glob("gauge_live*.db")}
+    assert living and str(killed["work"]) not in living
 
 
 def test_a_child_is_started_alone_while_the_fork_server_does_not_answer(
