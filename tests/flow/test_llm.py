@@ -15,7 +15,7 @@ import pytest
 from openai import AsyncOpenAI
 from pydantic import SecretStr
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.deepseek import DeepSeekProvider
 
@@ -28,6 +28,7 @@ from tests.support import openai
 from tests.support.openai import KEY, MODEL, Provider, Trouble, open_provider
 from tests.support.pipe import Rig, key_of
 from tests.support.reading import answer_of
+from tests.support.whole_model import WholeModel
 from workers.agents.isolated import Isolated
 from workers.agents.llm import LlmAgent
 from workers.agents.local import LocalAgent
@@ -222,7 +223,7 @@ async def test_reasoning_from_anywhere_goes_to_a_provider_that_always_wants_it()
     assert provider.requests[0].body["messages"][2] == {"role": "assistant", "content": "a", "reasoning_content": "hm"}
 
 
-class Signing(FunctionModel):
+class Signing(WholeModel):
     """A provider whose thoughts are signed, as Anthropic's are."""
 
     def __init__(self, *parts: Any) -> None:
@@ -230,7 +231,7 @@ class Signing(FunctionModel):
 
         def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
             self.seen.append(list(messages))
-            return ModelResponse([*parts])
+            return ModelResponse([*parts], finish_reason="stop")
 
         super().__init__(answer)
 
@@ -564,13 +565,25 @@ def test_the_agent_is_resolved_by_name_and_takes_its_settings() -> None:
         (LlmSettings(), "needs LLM__MODEL"),
         (LlmSettings(model="gpt-5", api_key=SecretStr(KEY)), "Unknown model"),
         (LlmSettings(model="nobody:gpt-5", api_key=SecretStr(KEY)), "LLM__MODEL=nobody:gpt-5"),
-        (LlmSettings(model="anthropic:claude-sonnet-4-5", api_key=SecretStr(KEY)), "anthropic"),
+        (LlmSettings(model="groq:llama-3", api_key=SecretStr(KEY)), "groq"),
     ],
 )
 def test_a_model_that_cannot_be_had_is_said_at_the_start(llm: LlmSettings, complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint) as caught:
         LlmAgent(llm)
     assert KEY not in str(caught.value)
+
+
+def test_a_provider_whose_package_is_not_installed_is_said_with_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "anthropic"]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("pydantic_ai.providers.anthropic", "pydantic_ai.models.anthropic"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+    with pytest.raises(ConfigurationError, match="run install anthropic"):
+        LlmAgent(LlmSettings(model="anthropic:claude-sonnet-4-5", api_key=SecretStr(KEY)))
 
 
 def test_a_provider_by_name_takes_the_key_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,6 @@ from typing import Any
 import orjson
 import pytest
 from pydantic import SecretStr
-from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse, TextPart, UserPromptPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
 from starlette.responses import Response
 
 from shared.agent.events import Done, Event, Row
@@ -29,6 +27,8 @@ from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.telegram import TelegramSettings
 from shared.settings import LlmSettings, MediaSettings, Settings
 from tests.store.books import ask
+from tests.support import anthropic_api
+from tests.support.anthropic_api import open_anthropic
 from tests.support.door import Door, open_door
 from tests.support.openai import KEY, MALFORMED, MODEL, open_provider
 from tests.support.servers import Databases
@@ -262,21 +262,17 @@ async def test_a_model_that_refuses_pictures_is_asked_again_with_a_breadcrumb(
 
 
 async def test_a_model_of_a_provider_of_another_format_sees_the_picture_too(
-    door: Door, pipe: Pipeline, fake: FakeTelegram, picture: bytes
+    door: Door, pipe: Pipeline, fake: FakeTelegram, picture: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[Any] = []
-
-    def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
-        said = [part.content for message in messages for part in message.parts if isinstance(part, UserPromptPart)]
-        seen.extend(said[-1])
-        return ModelResponse([TextPart("seen")])
-
-    async with working(pipe, LlmAgent(LlmSettings(model="any"), FunctionModel(answer))):
-        await bring(door, a_photo("AgAC"))
-        await fake.until(lambda fake: fake.texts(ANN) == ["seen"])
-    text, image = seen
-    assert text == "look\n[image: image.png]"
-    assert isinstance(image, BinaryContent) and (image.media_type, image.data) == ("image/png", picture)
+    async with open_anthropic(answer=lambda _: [{"type": "text", "text": "seen"}]) as provider:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", provider.url)
+        settings = LlmSettings(model="anthropic:claude-sonnet-4-5", api_key=SecretStr(anthropic_api.KEY))
+        async with working(pipe, LlmAgent(settings)):
+            await bring(door, a_photo("AgAC"))
+            await fake.until(lambda fake: fake.texts(ANN) == ["seen"])
+    text, image = provider.requests[0].last
+    assert text["text"] == "look\n[image: image.png]"
+    assert image["source"]["media_type"] == "image/png" and base64.b64decode(image["source"]["data"]) == picture
 
 
 async def test_a_text_document_is_read_to_the_model_up_to_its_limit(

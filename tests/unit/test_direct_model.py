@@ -19,13 +19,14 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RequestUsage
 
 from shared.agent.events import Call
 from shared.context.marks import BLOCKS, REASONING, THINKING, TOOL_CALL_ID, TOOL_CALLS
 from shared.errors import Outage, PipelineError, RateLimited, Transient
 from shared.messages import Entry
+from tests.support.whole_model import WholeModel
 from workers.agents.model.contract import ModelRefused, Prompt, QuotaUsedUp, Response, TooLong, ToolSpec
 from workers.agents.model.direct import DirectModel, classified
 from workers.agents.model.direct_messages import marks_of, messages
@@ -106,7 +107,7 @@ class Asked:
         self.messages: list[ModelMessage] = []
         self.info: AgentInfo | None = None
         self._answer = ModelResponse(list(parts) or [TextPart("hi")], **about)
-        self.model = DirectModel(FunctionModel(self._respond), 5, 99)
+        self.model = DirectModel(WholeModel(self._respond), 5, 99)
 
     async def _respond(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         self.messages, self.info = messages, info
@@ -175,7 +176,7 @@ async def test_usage_is_what_the_provider_counted() -> None:
 
 
 def sent(*rows: Entry) -> list[Any]:
-    return [part for message in messages(rows, FunctionModel(lambda *_: ModelResponse([]))) for part in message.parts]
+    return [part for message in messages(rows, WholeModel(lambda *_: ModelResponse([]))) for part in message.parts]
 
 
 def test_a_row_without_anything_is_not_sent() -> None:

@@ -4,7 +4,7 @@
 |---|---|
 | any name, with LLM__BASE_URL | our own, for the chat-completions format |
 | `openai:…`, `openai-chat:…` | our own |
-| any other provider | pydantic-ai |
+| any other provider | pydantic-ai, with the provider's own package: `keyturn[anthropic]` has one |
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from workers.agents.openai_format.form import ServerForm
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 OPENAI = ("openai", "openai-chat")
+PACKAGED = ("anthropic",)  # providers whose package is an extra of ours
 
 
 def open_model(config: LlmSettings, setting: str = "LLM__MODEL") -> Model:
@@ -52,7 +53,9 @@ def open_model(config: LlmSettings, setting: str = "LLM__MODEL") -> Model:
         hint = f"set {key}, or the variable that the provider reads. It says: " if config.api_key is None else ""
         raise ConfigurationError(f"{setting}={config.model}: {hint}{error}") from None
     except (ImportError, ValueError, TypeError) as error:
-        raise ConfigurationError(f"{setting}={config.model}: {error}") from None
+        lacks = isinstance(error, ImportError) and config.model.partition(":")[0] in PACKAGED
+        hint = "install keyturn[anthropic] (`./run install anthropic`). " if lacks else ""
+        raise ConfigurationError(f"{setting}={config.model}: {hint}{error}") from None
 
 
 def _provider(config: LlmSettings, name: str) -> Provider[Any]:

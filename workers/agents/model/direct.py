@@ -1,4 +1,4 @@
-"""A model by pydantic-ai, for every provider that does not speak the chat-completions format. Answers come whole."""
+"""A model by pydantic-ai, for every provider that does not speak the chat-completions format."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ from datetime import timedelta
 from decimal import Decimal
 
 from pydantic_ai import exceptions as failures
-from pydantic_ai.direct import model_request
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+)
 from pydantic_ai.models import Model as PydanticModel
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
@@ -27,11 +39,12 @@ from workers.agents.model.prices import Tokens
 from workers.agents.model.usage import estimated, usage_of
 from workers.agents.openai_format.refusals import NO_ACCESS, PATIENCE, TOO_LONG_CODES
 
+UNSAID_ENDS = frozenset({"cohere", "function"})  # of whose streams pydantic-ai does not tell why they ended
 PICTURE_BYTES = 24_000_000  # that all requests to one model hold at once: each is copied some four times on its way
 
 
 class DirectModel:
-    """A `Model` made of one of pydantic-ai's. `timeout_seconds` is for the whole answer."""
+    """A `Model` made of one of pydantic-ai's. `timeout_seconds` is how long it may say nothing."""
 
     def __init__(self, original: PydanticModel, timeout_seconds: float, max_output_tokens: int | None = None) -> None:
         self.original = original
@@ -56,14 +69,21 @@ class DirectModel:
         try:
             async with self._in_memory.room(sum(picture.size for picture in pictures)):
                 seen = await _read(pictures)
-                response = await model_request(
+                request = model_request_stream(
                     self.original,
                     _instructed(messages(prompt.rows, self.original, seen), prompt.instructions),
                     model_settings=self._settings,
                     model_request_parameters=ModelRequestParameters(function_tools=tools),
                 )
+                async with request as answer:
+                    async for event in answer:
+                        if (piece := _piece(event)) is not None:
+                            yield piece
+                    response = answer.get()
         except (failures.AgentRunError, failures.UserError) as error:
             raise classified(error, self.provider) from None
+        if response.finish_reason is None and self.provider not in UNSAID_ENDS and not _raw_end(response):
+            raise Transient("the model's answer has no end")
         text = "".join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
         yield Response(
@@ -83,6 +103,24 @@ class DirectModel:
             return estimated(self.name, prompt, text)
         cost: Decimal | None = used.cost
         return usage_of(self.name, tokens, cost)
+
+
+def _piece(event: ModelResponseStreamEvent) -> Piece | None:
+    """What an event adds to the text or to the thoughts; None: neither."""
+    said = (
+        event.part if isinstance(event, PartStartEvent) else event.delta if isinstance(event, PartDeltaEvent) else None
+    )
+    match said:
+        case TextPart(content=text) | TextPartDelta(content_delta=text) if text:
+            return Piece(text)
+        case ThinkingPart(content=text) | ThinkingPartDelta(content_delta=text) if text:
+            return Piece(thought=text)
+    return None
+
+
+def _raw_end(response: ModelResponse) -> str:
+    """Why the answer ended in the provider's own word, where pydantic-ai has no word for it."""
+    return str((response.provider_details or {}).get("finish_reason") or "")
 
 
 async def _read(pictures: Sequence[Picture]) -> dict[str, bytes]:
