@@ -148,7 +148,7 @@ class LlmSettings(Block):
     """Further models that a conversation may be switched to with /model; same provider key and address. None: no switching."""
     fallbacks: dict[int, FallbackModel] = Field(default_factory=dict)
     """Models that answer while the one before them is away, has used up its quota, or refuses its key: by number, asked in that order.
-    `LLM__FALLBACKS__1__MODEL=anthropic:claude-sonnet-4-5`. None: messages wait for the model."""
+    `LLM__FALLBACKS__1__MODEL=anthropic:claude-sonnet-5-5`. None: messages wait for the model."""
     aside_model: str | None = None
     """The model for questions aside: titles, summaries, memory. Unset, or when it fails: the one that answers."""
     images: int = Field(default=8, ge=0)

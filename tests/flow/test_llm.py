@@ -583,7 +583,7 @@ def test_a_provider_whose_package_is_not_installed_is_said_with_how_to_install_i
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "anthropic", None)
     with pytest.raises(ConfigurationError, match="run install anthropic"):
-        LlmAgent(LlmSettings(model="anthropic:claude-sonnet-4-5", api_key=SecretStr(KEY)))
+        LlmAgent(LlmSettings(model="anthropic:claude-sonnet-5-5", api_key=SecretStr(KEY)))
 
 
 def test_a_provider_by_name_takes_the_key_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:

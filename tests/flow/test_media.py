@@ -266,7 +266,7 @@ async def test_a_model_of_a_provider_of_another_format_sees_the_picture_too(
 ) -> None:
     async with open_anthropic(answer=lambda _: [{"type": "text", "text": "seen"}]) as provider:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", provider.url)
-        settings = LlmSettings(model="anthropic:claude-sonnet-4-5", api_key=SecretStr(anthropic_api.KEY))
+        settings = LlmSettings(model="anthropic:claude-sonnet-5-5", api_key=SecretStr(anthropic_api.KEY))
         async with working(pipe, LlmAgent(settings)):
             await bring(door, a_photo("AgAC"))
             await fake.until(lambda fake: fake.texts(ANN) == ["seen"])

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 KEY = "sk-ant-canary-2c81fe"
-MODEL = "claude-sonnet-4-5"
+MODEL = "claude-sonnet-5-5"
 Block = dict[str, Any]
 
 
