@@ -1,9 +1,9 @@
-"""An MCP server with one tool, for the `llm` agent. Needs the package `mcp`.
+"""An MCP server with one tool, for the `llm` agent. Needs the package `mcp`, which `../../run install mcp` brings to the checkout's Python.
 
 Start the agent in this directory, with any OpenAI-compatible server for the model:
 
     export KEYTURN_LLM__MODEL=some-model KEYTURN_LLM__BASE_URL=http://localhost:11434/v1
-    KEYTURN_LLM__MCP='{"shop": {"line": "python3 mcp_server.py"}}' ../../run up --agent llm
+    KEYTURN_LLM__MCP='{"shop": {"line": "../../.venv/bin/python mcp_server.py"}}' ../../run up --agent llm
 """
 
 from mcp.server import MCPServer

@@ -108,10 +108,15 @@ class TerminalConversation:
             return False
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await self._ended(id) in (State.ANSWERED, State.MERGED)
+                ended = await self._ended(id)
         except TimeoutError:
             self._tell("no answer yet; the message stays in the pipeline")
             return False
+        if ended.state in (State.ANSWERED, State.MERGED):
+            return True
+        if ended.state != State.DEAD and not ended.parts:  # stopped from elsewhere, say: nobody has said so here
+            self._tell(f"not answered: {show.plain(ended.reason or ended.state)}")
+        return False
 
     async def stop_turn(self) -> bool:
         """Send /stop if the agent is at work on this conversation. False: it is not."""
@@ -123,14 +128,14 @@ class TerminalConversation:
             return False
         return await self.say("/stop") is not None
 
-    async def _ended(self, id: str) -> str:
-        """The state in which a message ended, once its replies, or the reason why there is none, are printed."""
+    async def _ended(self, id: str) -> Trace:
+        """How a message ended, once its replies, or the reason why there is none, are printed."""
         while True:
             self._news.clear()
             found = await trace(self._pipe, id)
             if found is not None and self._is_over(found):
                 await self._look(id)
-                return found.state
+                return found
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._news.wait()

@@ -21,8 +21,8 @@ Key = Annotated[
 
 @app.command("list")
 def list_(limit: show.Limit = 100, json: show.Json = False) -> None:
-    """List the keys that are not idle: awake (queued), leased (a worker has it) or delayed (until its next attempt);
-    or paused (until it is resumed)."""
+    """List the keys that are not idle: awake (queued), leased (a worker has it), delayed (until its next attempt) or
+    paused (until it is resumed)."""
     from shared.reading.keys import all_keys_at_work
 
     states = ask(lambda pipe: all_keys_at_work(pipe, limit))
@@ -71,6 +71,7 @@ def release(key: Key, json: show.Json = False) -> None:
 @app.command()
 def stop(key: Key, json: show.Json = False) -> None:
     """End the running turn of a session key and drop what waits, as /stop does in the chat. Later messages are answered."""
+    from shared.finding import counted
     from shared.operating.keys import stop_key
 
     stopped = act("stop key", key, lambda pipe: stop_key(pipe, key))
@@ -78,7 +79,7 @@ def stop(key: Key, json: show.Json = False) -> None:
         show.as_json(stopped)
     else:
         what = "its turn was stopped" if stopped.was_running else "no turn was running"
-        typer.echo(f"{show.plain(key)}: {what}, {stopped.messages} messages get no answer")
+        typer.echo(f"{show.plain(key)}: {what}, {counted(stopped.messages, 'message gets', 'messages get')} no answer")
 
 
 Scope = Annotated[

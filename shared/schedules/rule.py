@@ -134,7 +134,10 @@ def parse_rule(text: str, zone: str, now_ms: int) -> Rule:
         text, zone = zoned[1], zoned[2]
     zone_info = _zone(zone)
     if (daily := _DAILY.fullmatch(text)) is not None:
-        return _cron(f"{int(daily[2])} {int(daily[1])} * * *", zone)
+        hour, minute = int(daily[1]), int(daily[2])
+        if hour > 23 or minute > 59:
+            raise Malformed(f"{daily[1]}:{daily[2]} is no time of day: write 00:00 to 23:59")
+        return _cron(f"{minute} {hour} * * *", zone)
     if text.lower().startswith("every "):
         return Every(_duration_ms(text[len("every ") :]), now_ms)
     if _DURATION.fullmatch(text) or text.lower().startswith("in "):

@@ -214,7 +214,8 @@ def load(**overrides: Any) -> Settings:
     except ValidationError as error:
         raise ConfigurationError(Complaints(Settings, PREFIX).about(error)) from None
     except SettingsError as error:  # a block written as JSON, and not well
-        raise ConfigurationError(str(error)) from None
+        _, _, rest = str(error).partition('field "')  # the error has the name in its text only
+        raise ConfigurationError(Complaints(Settings, PREFIX).about_json(rest.partition('"')[0])) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"keyturn.toml: {error}") from None
 

@@ -316,7 +316,7 @@ class AgentSettings(Section):
     TITLE = "Agents and models"
 
     agent: str = "echo"
-    """`echo`, `llm`, `local`, `command`, `http`, or `module:object`: a function str -> str, sync or async, or an object with `run(turn)`."""
+    """`echo`, `llm`, `local`, `command`, `http`, or `module:object`: a function from text to text, an async generator of events, an object with `run(turn)`, or an agent of a known library."""
     llm: LlmSettings = LlmSettings()
     """Which model answers, and what it is told."""
     command: CommandSettings = CommandSettings()

@@ -9,8 +9,9 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
+import orjson
 from dotenv import dotenv_values
 from pydantic import BaseModel, ValidationError
 
@@ -31,6 +32,25 @@ class Complaints:
     def about_unknown(self, variables: Iterable[str]) -> str:
         """Variables that name no setting."""
         return "; ".join(self._unknown(self._parts(name)) for name in variables)
+
+    def about_json(self, field: str) -> str:
+        """A variable of this setting, or of a part of it, is to be JSON and is not."""
+        for place, names in ((ENVIRONMENT, os.environ), (DOTENV, _dotenv())):
+            for name, text in names.items():
+                loc = self._parts(name)
+                is_ours = name.upper() == self._variable(loc) and loc[0] == field
+                if is_ours and self._is_json_wanted(loc) and not _is_json(text):
+                    return f'{name.upper()} in {place}: it is no JSON, such as {{"name": "value"}}'
+        return f"{self._variable([field])}: it is no JSON"
+
+    def _is_json_wanted(self, loc: Sequence[str]) -> bool:
+        """Whether it is the setting itself, or a block or a mapping inside it. Lists inside may be written with commas."""
+        kind: Any = self._model
+        for part in loc:
+            if not _is_block(kind) or part not in kind.model_fields:
+                return False
+            kind = kind.model_fields[part].annotation
+        return len(loc) == 1 or _is_block(kind) or get_origin(kind) is dict
 
     def _clause(self, loc: tuple[str, ...], kind: str, text: str) -> str:
         text = text.removeprefix("Value error, ")  # pydantic's words before ours
@@ -84,6 +104,14 @@ def _names_in(kind: Any, path: Sequence[str]) -> list[str]:
 
 def _is_block(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _is_json(text: str | None) -> bool:
+    try:
+        orjson.loads(text or "")
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def _is_in(table: Any, loc: Sequence[str]) -> bool:

@@ -201,6 +201,16 @@ def test_chat_says_why_a_message_failed_and_where_its_own_log_is(tmp_path: Path)
     assert "not answered: error: ValueError: no such book. More in .keyturn/chat.log\n" in ended.stderr
 
 
+def test_a_question_that_is_stopped_from_elsewhere_ends_with_a_sentence(place: Place) -> None:
+    asked = place.start("asked", "chat", "--name", "stopped", "-m", "story6")
+    place.until(lambda: noted(place, "begun", "story6"), "asked", asked)
+    stopped = place.run("keys", "stop", "agent:main:local:dm:stopped")
+    assert stopped.stdout == "agent:main:local:dm:stopped: its turn was stopped, 1 message gets no answer\n"
+    place.until(lambda: asked.poll() is not None, "asked")
+    assert (asked.returncode, place.said("asked")) == (1, "")
+    assert place.said("asked", "err") == "not answered: stopped\n"
+
+
 def test_while_the_agent_thinks_a_terminal_shows_a_sign_and_a_pipe_nothing(place: Place, chat: Terminal) -> None:
     chat.type("story3" + ENTER)
     chat.until("thinking.")

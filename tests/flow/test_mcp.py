@@ -173,6 +173,16 @@ async def test_ag41_after_two_failures_in_a_row_its_tools_are_gone_with_one_noti
         assert [entry["server"] for entry in logged if entry["event"] == "mcp server failed"] == ["bad"]
 
 
+async def test_the_log_says_why_a_server_did_not_start_in_its_own_last_words() -> None:
+    bad = McpServer(line=f"{sys.executable} -c 'import no_such_package'")
+    async with an_agent(bad=bad) as agent:
+        with structlog.testing.capture_logs() as logged:
+            await said(agent, "tools")
+    (failed,) = [entry for entry in logged if entry["event"] == "mcp server failed"]
+    assert failed["said"] == "ModuleNotFoundError: No module named 'no_such_package'"
+    assert "Group" not in failed["error"]
+
+
 async def test_a_required_server_that_is_away_holds_messages_back() -> None:
     async with an_agent(bad=stdio("--broken", required=True)) as agent:
         with pytest.raises(Outage, match="bad"):

@@ -112,6 +112,14 @@ def test_ready_means_that_the_workers_of_this_up_answer(place: Place) -> None:
     assert (again.returncode, again.stdout) == (78, "")
 
 
+def test_what_an_agent_prints_stands_between_the_log_lines(place: Place) -> None:
+    place.write("mybot.py", "def answer(text):\n    print('printed', text)\n    return text\n")
+    place.up(agent="mybot:answer")
+    assert place.run("chat", "-m", "hello").stdout == "hello\n"
+    place.until(lambda: "\nprinted hello\n" in place.said("up", "err"))
+    assert "printed" not in place.said("up")
+
+
 # -- what cannot work is said at once
 
 
@@ -132,6 +140,7 @@ def taken_port() -> tuple[socket.socket, str]:
         ({"agent": "mybot:nope"}, 78, "has no attribute 'nope'"),
         ({"agent": "time:answer"}, 78, "has no attribute 'answer': <module 'time' (built-in)>"),
         ({"agent": "broken:answer"}, 78, "importing broken raised ZeroDivisionError"),
+        ({"agent": "mybot:Bot"}, 78, "AGENT=mybot:Bot: Bot() raised TypeError: Bot.__init__() missing 1 required"),
         ({"agent": "llm"}, 78, "needs LLM__MODEL"),
         ({"agent": "llm", "llm__model": "nosuch:model"}, 78, "LLM__MODEL=nosuch:model"),
         ({"redis_url": "foo://127.0.0.1:1"}, 78, "REDIS_URL"),
@@ -147,7 +156,8 @@ def taken_port() -> tuple[socket.socket, str]:
 def test_a_wrong_setting_ends_up_at_once_in_one_sentence(
     place: Place, settings: dict[str, str], code: int, words: str
 ) -> None:
-    place.write("mybot.py", "async def answer(text): return text\n")
+    bot = "class Bot:\n    def __init__(self, model): ...\n    async def run(self, turn): ...\n"
+    place.write("mybot.py", f"async def answer(text): return text\n{bot}")
     place.write("broken.py", "1 / 0\n")
     place.write("lacking.py", "# what it needs is not installed\nimport nosuch\n")
     ended = place.run("up", "--port", "0", log_level="error", **settings)

@@ -107,7 +107,7 @@ async def test_top_shows_and_stops_a_turn_by_keys_at_60_columns(
             top.type("s")
             top.until("y / n")
             top.type("y")
-            top.until("stopped: 1 messages get no answer")
+            top.until("stopped: 1 message gets no answer")
             top.type("q")
             return top.ended(), top.shown, top.raw
 

@@ -74,6 +74,11 @@ def test_what_says_no_time_is_refused_with_a_reason(text: str) -> None:
         parse_rule(text, "UTC", NOW)
 
 
+def test_a_wrong_time_of_day_is_named_as_it_was_written() -> None:
+    with pytest.raises(Malformed, match="25:00 is no time of day"):
+        parse_rule("every 1d at 25:00", "UTC", NOW)
+
+
 def test_a_zone_must_exist() -> None:
     with pytest.raises(Malformed, match="time zone"):
         parse_rule("@daily", "Europe/Nowhere", NOW)

@@ -220,6 +220,21 @@ def test_a_wrong_value_comes_with_the_file_it_stands_in(load: Load, tmp_path: Pa
         load(KEYTURN_PARTITIONS="-1")
 
 
+@pytest.mark.parametrize(
+    "name", ["KEYTURN_BUSY_CHATS", "KEYTURN_LLM__MCP", "KEYTURN_LLM", "KEYTURN_ROUTING", "KEYTURN_AGENTS"]
+)
+def test_a_block_that_is_no_json_comes_with_its_name_and_not_with_its_value(
+    load: Load, tmp_path: Path, name: str
+) -> None:
+    right = {"KEYTURN_LLM__MODEL": "openai:gpt-5", "KEYTURN_LLM__TOOLS": "mytools,others"}  # no JSON either
+    (tmp_path / ".env").write_text(f"{name}={CANARY}\n")
+    with pytest.raises(ConfigurationError, match=rf"^{name} in .env: it is no JSON"):
+        load(**right)
+    with pytest.raises(ConfigurationError, match=rf"^{name} in the environment: it is no JSON") as refused:
+        load(**right, **{name: CANARY})
+    assert CANARY not in str(refused.value)
+
+
 def test_variables_of_other_programs_may_stand_in_the_same_file(load: Load, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(f"OPENAI_API_KEY={CANARY}\nKEYTURN_PARTITIONS=3")
     assert load().partitions == 3

@@ -44,11 +44,18 @@ def resolve(name: str, config: Settings | None = None) -> Agent:
     if (agent := of_library(target)) is not None:
         return agent
     if hasattr(target, "run"):
-        made: Any = target() if inspect.isclass(target) else target
-        return adapted(made)
+        return adapted(_made(name, target) if inspect.isclass(target) else target)
     if callable(target):
         return from_function(target)
     raise ConfigurationError(f"AGENT={name}: it must be {KINDS}")
+
+
+def _made(name: str, kind: type[Any]) -> Any:
+    try:
+        return kind()
+    except Exception as error:  # the class is the user's: it may want arguments, and raise anything
+        text = f"AGENT={name}: {kind.__name__}() raised {type(error).__name__}: {error}{_place(error)}"
+        raise ConfigurationError(text) from None
 
 
 def adapted(target: Agent | Answers) -> Agent:

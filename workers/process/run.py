@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Any
 from uuid import uuid4
 
@@ -43,7 +44,10 @@ def work(config: Settings, lanes: Sequence[str] = LANES) -> None:
     """Run turns and deliveries until SIGTERM or SIGINT, then drain."""
     log.setup_for(config, "work")
     share_with_threads()
-    uvloop.run(_work(config, lanes))
+    with redirect_stdout(
+        sys.stderr
+    ):  # what an agent prints stands between the log lines; `up` has no standard output for it
+        uvloop.run(_work(config, lanes))
 
 
 def work_queues(worker: KeyturnWorker) -> None:

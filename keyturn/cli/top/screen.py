@@ -20,6 +20,7 @@ from keyturn.cli.top.look import TopLook, look
 from keyturn.cli.top.view import Pane, TopView, Wish, arranged, pressed
 from shared.background import end_tasks
 from shared.errors import PipelineError
+from shared.finding import counted
 from shared.operating.audit import Action, audited
 from shared.operating.keys import stop_key
 from shared.pipeline import Pipeline
@@ -93,7 +94,9 @@ class _Screen:
             if wish is Wish.STOP:
                 stopping = Action("stop key", key)
                 stopped = await audited(self._pipe.store, operator(), stopping, lambda: stop_key(self._pipe, key))
-                self._view = replace(self._view, note=f"stopped: {stopped.messages} messages get no answer")
+                self._view = replace(
+                    self._view, note=f"stopped: {counted(stopped.messages, 'message gets', 'messages get')} no answer"
+                )
                 self._look_now.set()
             else:
                 self._detail = await self._described(key)

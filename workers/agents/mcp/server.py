@@ -74,6 +74,7 @@ class SupervisedServer:
         self._idle: asyncio.TimerHandle | None = None
         self._connection: _Connection | None = None
         self._starting: asyncio.Task[_Connection] | None = None
+        self._last_words = ""  # the last line that the program wrote to stderr
         self._failures = 0
         self._away_until = 0.0
         self._away_seconds = AWAY_SECONDS
@@ -183,19 +184,20 @@ class SupervisedServer:
             task.exception()  # whoever waited has it
 
     async def _start(self) -> _Connection:
+        self._last_words = ""
         connection = _Connection(self._transport)
         try:
             async with asyncio.timeout(self.config.start_seconds):
                 await connection.open()
         except TimeoutError as error:
             await connection.close()
-            self._failed(error)
+            self._failed(error, self._last_words)
             raise ServerAway(f"the server {self.name} did not start in time") from None
         except BaseException as error:
             await connection.close()
             if isinstance(error, asyncio.CancelledError):
                 raise
-            self._failed(error)
+            self._failed(error, self._last_words)
             raise ServerAway(f"the server {self.name} did not start") from None
         self._connection = connection
         return connection
@@ -207,12 +209,20 @@ class SupervisedServer:
             connection.abandon()
             self._failed(error)
 
-    def _failed(self, error: BaseException) -> None:
+    def _hear(self, line: str) -> None:
+        """Log what the server says to stderr at level debug: servers talk a lot, and nobody asked them."""
+        self._last_words = line.strip() or self._last_words
+        log.get().debug("mcp server", server=self.name, said=line)
+
+    def _failed(self, error: BaseException, said: str = "") -> None:
+        """`said` is logged for everybody to read: no words of users, so only what a server said before it was ready."""
         self._failures += 1
         if self._failures >= FAILURES:
             self._away_until = time.monotonic() + self._away_seconds
             self._away_seconds = min(self._away_seconds * 2, LONGEST_AWAY_SECONDS)
-        log.get().warning("mcp server failed", server=self.name, error=type(error).__name__, in_a_row=self._failures)
+        more = {"said": said} if said else {}
+        cause = type(_first(error)).__name__
+        log.get().warning("mcp server failed", server=self.name, error=cause, in_a_row=self._failures, **more)
 
     @asynccontextmanager
     async def _transport(self, ended: Callable[[], None]) -> AsyncIterator[Any]:
@@ -230,7 +240,7 @@ class SupervisedServer:
         added = {name: text.get_secret_value() for name, text in config.environment.items()}
         variables = environment(os.environ, (), added)
         launch = Launch(self._arguments, variables, str(config.directory or os.getcwd()), limits={"RLIMIT_CORE": 0})
-        async with stdio(self.name, self._launcher, launch, ended) as streams:
+        async with stdio(self._launcher, launch, self._hear, ended) as streams:
             yield streams
 
 
@@ -279,6 +289,13 @@ class _Connection:
                 ready.set_exception(error)
         finally:
             ready.cancel()
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error itself, or the first of a group, which the SDK's tasks raise."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _listed(client: Client) -> dict[str, mcp_types.Tool]:

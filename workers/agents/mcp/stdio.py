@@ -15,29 +15,32 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from shared import log
 from workers.agents.programs.launch import Launch
 from workers.agents.programs.program import Launcher, Program
 from workers.agents.spoken import CHUNK_BYTES, lines
 
 LINE_BYTES = 16 * 2**20  # of one message
 LOG_CHARACTERS = 2_000
+LAST_WORDS_SECONDS = 0.5  # a program that ended its output has so long to end its stderr, which may say why
 
 Incoming = SessionMessage | Exception
 Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
 
 
 @asynccontextmanager
-async def stdio(name: str, launcher: Launcher, launch: Launch, ended: Callable[[], None]) -> AsyncIterator[Streams]:
+async def stdio(
+    launcher: Launcher, launch: Launch, hear: Callable[[str], None], ended: Callable[[], None]
+) -> AsyncIterator[Streams]:
     """Start the program and talk to it, as a transport of the SDK. It ends with the block, with all that it started. One
-    that ends by itself calls `ended`."""
+    that ends by itself calls `ended`, and before that `hear` with its last lines on stderr."""
     incoming, received = anyio.create_memory_object_stream[Incoming](0)
     sending, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     async with launcher.running(launch) as (program, stdin):
+        hearing = asyncio.create_task(_hear(program.stderr, hear))
         tasks = [
-            asyncio.create_task(_read(program, incoming, ended)),
+            asyncio.create_task(_read(program, incoming, hearing, ended)),
             asyncio.create_task(_write(stdin, outgoing)),
-            asyncio.create_task(_log(name, program.stderr)),
+            hearing,
         ]
         try:
             yield received, sending
@@ -49,12 +52,18 @@ async def stdio(name: str, launcher: Launcher, launch: Launch, ended: Callable[[
                 stream.close()
 
 
-async def _read(program: Program, incoming: MemoryObjectSendStream[Incoming], ended: Callable[[], None]) -> None:
+async def _read(
+    program: Program,
+    incoming: MemoryObjectSendStream[Incoming],
+    hearing: asyncio.Task[None],
+    ended: Callable[[], None],
+) -> None:
     """Hand over what the program says. The end of it, or a message that is too long, ends the connection."""
     async with incoming:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ValueError):
             async for line in lines(_chunks(program.stdout)):
                 await incoming.send(_message(line))
+        await asyncio.wait((hearing,), timeout=LAST_WORDS_SECONDS)
     ended()
 
 
@@ -81,11 +90,11 @@ async def _write(stdin: asyncio.StreamWriter, outgoing: MemoryObjectReceiveStrea
             await stdin.drain()
 
 
-async def _log(name: str, stderr: asyncio.StreamReader) -> None:
-    """Log what the server says to stderr at level debug: servers talk a lot, and nobody asked them."""
+async def _hear(stderr: asyncio.StreamReader, hear: Callable[[str], None]) -> None:
+    """Hand over what the server says to stderr, line by line."""
     rest = b""
     while chunk := await stderr.read(CHUNK_BYTES):
         *whole, rest = (rest + chunk).split(b"\n")
         rest = rest[:LOG_CHARACTERS]
         for line in whole:
-            log.get().debug("mcp server", server=name, said=line[:LOG_CHARACTERS].decode(errors="replace"))
+            hear(line[:LOG_CHARACTERS].decode(errors="replace"))
