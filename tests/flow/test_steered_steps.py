@@ -173,6 +173,31 @@ async def test_of_a_call_that_had_begun_nobody_says_that_it_was_not_run_because_
         assert await states(pipe) == ["answered", "merged"] and world.charged == ["tea"]
 
 
+async def test_calls_that_a_message_left_out_are_told_wherever_the_worker_dies_after_it(
+    make_settings: Callable[..., Settings], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def two_at_once(asked: Asked) -> str | dict[str, Any]:
+        found = model(asked)
+        if asked.messages[-1] == ("user", "hold"):
+            assert isinstance(found, dict)
+            found["tool_calls"].append(a_call("charge", '{"what":"tea"}', "c1"))
+        return found
+
+    settings = make_settings(**in_mode("steer", heartbeat_seconds=0.1))
+    async with open_provider(answer=two_at_once) as provider, open_pipeline(settings) as pipe:
+        rig = Rig(pipe)
+        steered(rig, monkeypatch, provider)
+        await rig.accept("hold")
+        kill_inside(world, "cake")
+        await killed(rig)
+        await next_worker(rig)
+        assert await states(pipe) == ["answered", "merged"] and world.charged == ["cake"]
+        found = await rig.transcript()
+        assert found[:3] == ["hold", "", "saw menu"] and found[3].startswith("Not run:") and found[4] == "also cake"
+        shown = [text for role, text in provider.requests[-1].messages if role == "tool"]
+        assert shown[:2] == ["saw menu", found[3]] and shown[2].startswith("charge may have happened")
+
+
 async def test_an_answer_that_was_finished_before_a_message_came_in_is_said_wherever_its_worker_dies(
     make_settings: Callable[..., Settings], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

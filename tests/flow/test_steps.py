@@ -190,6 +190,26 @@ async def test_ag12_a_call_that_writes_and_whose_worker_died_inside_it_is_not_ru
     assert await left_in_sql(rig) == 0
 
 
+async def test_ag12_a_call_that_may_have_happened_is_still_told_when_another_worker_dies_later_in_the_run(
+    rig: Rig, world: World
+) -> None:
+    async with open_provider(answer=by_rows(((("charge", "tea"),), (("charge", "tip"),)))) as provider:
+        rig.agent = LlmAgent(config(provider))
+        accepted = await rig.accept("tea")
+        kill_inside(world, "tea")
+        await killed(rig)
+        kill_inside(world, "tip")
+        with pytest.raises(Killed):
+            await next_worker(rig)
+        await next_worker(rig)
+    assert world.charged == ["tea", "tip"]
+    shown = [text for role, text in provider.requests[-1].messages if role == "tool"]
+    assert len(shown) == 2 and all("charge may have happened" in text for text in shown)
+    assert await results(rig) == shown
+    traced = await with_steps(rig.pipe, await find_message(rig.pipe, accepted.id))
+    assert [(step.name, step.state) for step in traced.steps] == [("charge", "unknown")] * 2
+
+
 async def test_ag13_a_keyed_call_whose_worker_died_inside_it_is_made_again_with_the_same_key(
     rig: Rig, world: World
 ) -> None:

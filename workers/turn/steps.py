@@ -30,6 +30,7 @@ from shared.messages import Entry
 from shared.store.runs import BEGUN, CALL, DONE, LONE, RESPONSE, Hold, RecordedStep, Runs
 
 RETRY_SECONDS = 0.5  # between tries to write while the database is away
+LEFT_OUT = "Not run: the turn went on without it."  # what the model reads of a call that never began
 
 
 class RunLog:
@@ -47,6 +48,8 @@ class RunLog:
         self.is_open = bool(earlier)  # whether the database may have the run
         # A commit that counts the cost of steps also keeps what was said before them: that is in the history now.
         earlier = [_without_said(step) if step.n <= counted else step for step in earlier]
+        last = self._last_response()
+        earlier = [self._passed_over(step) if step.n < last else step for step in earlier]
         self.rows = _rows(earlier)  # what earlier attempts finished
         self.took = tuple(str(row.inbound_id) for step in earlier for row in step.took)  # mail that `rows` show
         self._counted = counted  # the last step whose cost a commit has counted
@@ -123,9 +126,19 @@ class RunLog:
     def _next(self) -> int:
         return self.last + 1
 
+    def _last_response(self) -> int:
+        return max((step.n for step in self._steps.values() if step.kind == RESPONSE), default=0)
+
+    def _passed_over(self, step: RecordedStep) -> RecordedStep:
+        """A call of an earlier response that nobody saw end: the model was told why when the run went on, and must not forget it."""
+        if step.kind != CALL or step.outcome is not None:
+            return step
+        told = self._may_have_happened(step) if step.state == BEGUN else Stepped(LEFT_OUT, ok=False, how=How.SKIPPED)
+        return replace(step, outcome=told)
+
     def _found(self, call: Call) -> RecordedStep | None:
         """The step of a call: one of the last response, or one without a response that an earlier attempt made."""
-        last = max((step.n for step in self._steps.values() if step.kind == RESPONSE), default=0)
+        last = self._last_response()
         for step in self._steps.values():
             if step.n in self._given or (step.call_id, step.name) != (call.id, call.name):
                 continue
