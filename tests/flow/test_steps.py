@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from keyturn import Call, Done, Entry, Reply, Turn
+from keyturn import Call, Done, Entry, Event, Reply, Turn
+from shared.lane import Lease
 from shared.pipeline import open_pipeline
 from shared.reading.trace import find_message, with_steps
 from shared.settings import CustomCommand, LlmSettings, Settings
@@ -26,7 +27,7 @@ from tests.support.working import working
 from workers.agents.functions import GeneratorAgent
 from workers.agents.isolated import Isolated
 from workers.agents.llm import LlmAgent
-from workers.turn import steps
+from workers.turn import run, steps
 from workers.turn.counting import CRASH_FACTOR
 from workers.turn.take import take_turns
 
@@ -67,17 +68,21 @@ def by_rows(run: tuple[tuple[tuple[str, str], ...], ...] = RUN) -> Callable[[Ask
 
 
 async def next_worker(rig: Rig, key: str = key_of()) -> None:
-    """The worker is dead, its lease has run out, and another one takes the key. A last renewal of the dead one may still be on its
-    way."""
+    """The worker is dead, its lease has run out, and another one takes the key."""
     async with asyncio.timeout(SECONDS):
-        lane, job = rig.pipe.turns, None
-        while job is None:
-            await rig.expire_lease(lane, key)
-            await lane.recover(key)
-            job = await rig.pop(lane, key)
-        started = await rig.start_job(lane, key, job)
-        assert started.lease is not None
-        await rig.turns(started.lease)
+        await rig.turns(await next_lease(rig, key))
+
+
+async def next_lease(rig: Rig, key: str = key_of()) -> Lease:
+    """The same, before it does anything. A last renewal of the dead one may still be on its way."""
+    lane, job = rig.pipe.turns, None
+    while job is None:
+        await rig.expire_lease(lane, key)
+        await lane.recover(key)
+        job = await rig.pop(lane, key)
+    started = await rig.start_job(lane, key, job)
+    assert started.lease is not None
+    return started.lease
 
 
 async def killed(rig: Rig, key: str = key_of()) -> None:
@@ -490,6 +495,36 @@ async def test_a_message_that_is_stopped_between_two_attempts_leaves_a_note_of_w
     said, note = (await rig.transcript())[:2]
     assert world.charged == ["tea"] and said == "tea"
     assert note.endswith("had its effect or may have had it: charge.") and await left_in_sql(rig) == 0
+
+
+@pytest.mark.parametrize("stops", ["before its agent", "in its agent"])
+async def test_of_a_call_that_had_begun_nobody_says_that_it_was_not_run_because_the_next_attempt_was_stopped(
+    rig: Rig, world: World, monkeypatch: pytest.MonkeyPatch, stops: str
+) -> None:
+    leases: list[Lease] = []
+
+    class Late(LlmAgent):
+        async def run(self, turn: Turn) -> AsyncIterator[Event]:
+            if leases:
+                leases[0].drop_until(2**52)
+                await asyncio.sleep(SECONDS)
+            async for event in super().run(turn):
+                yield event
+
+    async with open_provider(answer=by_rows(((("charge", "tea"), ("charge", "tip")),))) as provider:
+        rig.agent = Late(config(provider))
+        accepted = await rig.accept("tea")
+        kill_inside(world, "tea")
+        await killed(rig)
+        leases.append(await next_lease(rig))
+        if stops == "before its agent":
+            monkeypatch.setattr(run, "reach", lambda _: leases[0].drop_until(2**52))
+        await rig.turns(leases[0])
+    begun, planned = await results(rig)
+    assert begun.startswith("charge may have happened") and planned.startswith("(Not run") and world.charged == ["tea"]
+    traced = await with_steps(rig.pipe, await find_message(rig.pipe, accepted.id))
+    assert [(step.name, step.state) for step in traced.steps] == [("charge", "unknown")]
+    assert (await rig.pipe.store.usage.of_all()).requests == 1 and await left_in_sql(rig) == 0
 
 
 # -- dead letters

@@ -28,6 +28,7 @@ from shared.failpoints import reach
 from shared.lane import Lease
 from shared.messages import Entry
 from shared.store.runs import BEGUN, CALL, DONE, LONE, RESPONSE, Hold, RecordedStep, Runs
+from workers.agents.heard import NOT_RUN
 
 RETRY_SECONDS = 0.5  # between tries to write while the database is away
 LEFT_OUT = "Not run: the turn went on without it."  # what the model reads of a call that never began
@@ -108,7 +109,18 @@ class RunLog:
         return is_finished(row) and row in self.uncounted
 
     def marked(self, rows: Sequence[Entry]) -> Sequence[Entry]:
-        """The rows, with a mark on the results of calls that may have happened: traces show them."""
+        """The rows as they are kept: a mark is on the results of calls that may have happened, for traces. No row says of a call that an
+        earlier attempt began that it was not run, though this attempt was stopped before it came to it."""
+        begun = {step.call_id: step for step in self._steps.values() if self._is_left_begun(step)}
+        if begun:
+            told: dict[str | None, str] = {id: self._may_have_happened(step).text for id, step in begun.items()}
+            last = max((n for n, row in enumerate(rows) if calls(row)), default=len(rows))
+            rows = [
+                replace(row, text=told[answers(row)])
+                if n > last and row.text == NOT_RUN and answers(row) in told
+                else row
+                for n, row in enumerate(rows)
+            ]
         if not self._unknown:
             return rows
         return [
@@ -135,6 +147,11 @@ class RunLog:
             return step
         told = self._may_have_happened(step) if step.state == BEGUN else Stepped(LEFT_OUT, ok=False, how=How.SKIPPED)
         return replace(step, outcome=told)
+
+    def _is_left_begun(self, step: RecordedStep) -> bool:
+        """Whether an earlier attempt began the call, nobody saw it end, and this attempt did not come as far."""
+        is_begun = step.kind == CALL and step.state == BEGUN and step.outcome is None
+        return is_begun and step.n > self._last_response() and step.n not in self._given
 
     def _found(self, call: Call) -> RecordedStep | None:
         """The step of a call: one of the last response, or one without a response that an earlier attempt made."""
