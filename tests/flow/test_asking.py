@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from keyturn import Ask, Done, Event, Reply, Turn
+from keyturn import Ask, Done, Event, Reply, Row, Turn
 from shared.agent.turn import Said
 from shared.clock import now_ms
 from shared.codec import message_id
@@ -444,6 +444,18 @@ async def test_ag9_the_question_of_a_scheduled_turn_of_any_agent_is_its_answer(r
     rig.agent = GeneratorAgent(asks)
     key = await fired(rig)
     assert await questions(rig) == [] and (await rig.transcript(key))[-1].endswith("Which one?")
+
+
+async def test_ag9_what_a_turn_has_used_is_counted_though_its_question_is_its_answer(rig: Rig) -> None:
+    async def asks(turn: Turn) -> Any:
+        yield Row(
+            Entry("assistant", "let me see", data={"usage": {"model": "m", "requests": 1, "input": 5, "output": 2}})
+        )
+        yield Ask("q", "Which one?")
+
+    rig.agent = GeneratorAgent(asks)
+    await fired(rig)
+    assert (await rig.pipe.store.usage.of_all()).total == 7
 
 
 async def fired(rig: Rig) -> str:

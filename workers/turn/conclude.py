@@ -60,6 +60,7 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
         return _nobody_to_ask(attempt, result)
     if result.asks and kind is not Kind.TASK and not is_unattended(attempt.mail.inbound):
         return _parked(prepared, result)
+    used = result
     if result.asks:  # nobody could answer: the question is the result
         text = f"{NOBODY_BESIDE} {question_text(result.asks)}"
         result = replace(result, entries=(Entry("assistant", text),), replies=(Reply(text),), asks=())
@@ -70,7 +71,7 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
     change = attempt.again.change if attempt.again is not None else NO_CHANGE
     if prepared.facts:
         change = replace(change, facts={**change.facts, **prepared.facts})
-    change = with_usage(attempt, result, change)
+    change = with_usage(attempt, used, change)
     if titles is not None and session.version == 0 and (title := titles.with_commit(session, attempt.inbound)):
         change = replace(change, title=title)
     afterwards = None
