@@ -17,7 +17,7 @@ from tests.flow.test_steps import Places, by_rows, config, kill_inside, killed, 
 from tests.store.books import ask, write
 from tests.support import counted
 from tests.support.counted import World
-from tests.support.openai import Asked, Provider, a_call, open_provider
+from tests.support.openai import OUT_OF_QUOTA, Asked, Provider, a_call, open_provider
 from tests.support.pipe import Rig, key_of
 from workers.agents.llm import LlmAgent
 from workers.turn import steps
@@ -263,4 +263,21 @@ async def test_an_answer_that_was_finished_is_said_before_a_question_and_once(
         assert await told(rig, "c1") == [FIRST, question, "enjoy"]
         assert (await rig.transcript())[4:] == ["/approve", "", "charged cake", "enjoy"]
         assert [text for _, text in provider.requests[-1].messages].count(FIRST) == 1
+        assert await left_in_sql(rig) == 0
+
+
+async def test_an_answer_that_was_finished_is_said_and_kept_though_the_turn_becomes_a_dead_letter(
+    make_settings: Callable[..., Settings], world: World
+) -> None:
+    settings = make_settings(**in_mode("steer", heartbeat_seconds=0.1))
+    async with open_provider(None, OUT_OF_QUOTA, answer=answers_first) as provider, open_pipeline(settings) as pipe:
+        rig = Rig(pipe)
+        agent = rig.agent = AnswersFirst(config(provider))
+        agent.rig = rig
+        await rig.accept("hold")
+        await rig.run_turns()
+        assert (await states(pipe))[0] == "dead"
+        said, notice = (await told(rig, "c1"))[:2]
+        assert said == FIRST and notice not in (FIRST, "enjoy")
+        assert (await rig.transcript())[:2] == ["hold", FIRST]
         assert await left_in_sql(rig) == 0

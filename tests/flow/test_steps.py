@@ -13,10 +13,12 @@ import pytest
 from pydantic import SecretStr
 
 from keyturn import Call, Done, Entry, Event, Reply, Turn
+from shared.clock import now_ms
 from shared.lane import Lease
 from shared.pipeline import open_pipeline
 from shared.reading.trace import find_message, with_steps
-from shared.settings import CustomCommand, LlmSettings, Settings
+from shared.settings import BudgetSettings, CustomCommand, LlmSettings, Settings
+from shared.store.usage import Whose, day_of
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
 from tests.store.books import ask
 from tests.support import counted
@@ -27,6 +29,7 @@ from tests.support.working import working
 from workers.agents.functions import GeneratorAgent
 from workers.agents.isolated import Isolated
 from workers.agents.llm import LlmAgent
+from workers.side.budget import Budgets
 from workers.turn import run, steps
 from workers.turn.counting import CRASH_FACTOR
 from workers.turn.take import take_turns
@@ -479,7 +482,7 @@ async def test_a_stopped_retry_leaves_the_earlier_answer_and_a_note_of_what_it_d
     assert found[3].endswith("had its effect or may have had it: charge.")
 
 
-async def test_a_message_that_is_stopped_between_two_attempts_leaves_a_note_of_what_the_first_did(
+async def test_a_message_that_is_stopped_between_two_attempts_leaves_a_note_of_what_the_first_did_and_its_cost_is_counted(
     rig: Rig, world: World
 ) -> None:
     async with open_provider(answer=by_rows(((("charge", "tea"),),))) as provider:
@@ -495,6 +498,24 @@ async def test_a_message_that_is_stopped_between_two_attempts_leaves_a_note_of_w
     said, note = (await rig.transcript())[:2]
     assert world.charged == ["tea"] and said == "tea"
     assert note.endswith("had its effect or may have had it: charge.") and await left_in_sql(rig) == 0
+    assert (await rig.pipe.store.usage.of_all()).requests == 1
+
+
+async def test_a_message_that_a_budget_refuses_after_a_crash_leaves_a_note_of_its_effects_and_its_cost_is_counted(
+    make_settings: Callable[..., Settings], world: World
+) -> None:
+    settings = make_settings(budget=BudgetSettings(user_tokens_per_day=1))
+    async with open_provider(answer=by_rows(((("charge", "tea"),),))) as provider, open_pipeline(settings) as pipe:
+        rig = Rig(pipe, LlmAgent(config(provider)))
+        await rig.accept("tea")
+        kill_inside(world, "tea")
+        await killed(rig)
+        usage, elsewhere = pipe.store.usage, Whose("ses_other", "webhook:u=u1", "main")
+        await usage.aside({"model": MODEL, "requests": 1, "input": 5, "output": 2}, elsewhere, day_of(now_ms()))
+        await take_turns(await next_lease(rig), replace(rig.parts(), budgets=Budgets(pipe)))
+        said, note = await rig.transcript()
+        assert said == "tea" and note.endswith("had its effect or may have had it: charge.")
+        assert (await usage.of_all()).requests == 2 and world.charged == ["tea"] and await left_in_sql(rig) == 0
 
 
 @pytest.mark.parametrize("stops", ["before its agent", "in its agent"])

@@ -104,9 +104,10 @@ class RunLog:
         """The rows of steps, of this attempt and those before it, whose cost no commit has counted."""
         return [step.row for step in self._steps.values() if step.row is not None and step.n > self._counted]
 
-    def is_answer(self, row: Entry) -> bool:
-        """Whether a row is a finished answer that is a step, and that no commit has kept."""
-        return is_finished(row) and row in self.uncounted
+    @property
+    def answers(self) -> list[Entry]:
+        """The finished answers that are steps, and that no commit has kept."""
+        return [row for row in self.uncounted if is_finished(row)]
 
     def marked(self, rows: Sequence[Entry]) -> Sequence[Entry]:
         """The rows as they are kept: a mark is on the results of calls that may have happened, for traces. No row says of a call that an
