@@ -238,6 +238,32 @@ async def test_ag5_the_text_of_a_choice_and_any_words_answer_questions_that_ask_
     assert await left_in_sql(rig) == 0
 
 
+@pytest.mark.parametrize("said", ["Go on!", "go on", "/answer Go on!", "Stop. ", "stop"])
+async def test_ag5_a_choice_is_named_by_its_words_whatever_marks_it_ends_with(rig: Rig, said: str) -> None:
+    async def agent(turn: Turn) -> Any:
+        if turn.answers:
+            yield Done((Reply(f"chosen: {turn.answers['q'].choice}"),))
+        else:
+            yield Ask("q", "Really?", ("Go on!", "Stop. ", "Stop"))
+
+    rig.agent = GeneratorAgent(agent)
+    await say(rig, "paint it")
+    chosen = "Go on!" if "o on" in said else "Stop. " if "." in said else "Stop"
+    assert await say(rig, said) == f"chosen: {chosen}"
+
+
+async def test_an_answer_that_came_in_several_pieces_is_heard_whole(rig: Rig) -> None:
+    rig.agent = GeneratorAgent(chooser)
+    key, long = key_of("7", "telegram"), "x" * 4096  # the user's app cut it
+    for text in ("paint it", "red"):
+        await rig.accept(text, chat="7", platform="telegram")
+        await rig.run_turns(key)
+    await rig.accept(long, chat="7", platform="telegram")
+    await rig.accept("the end", chat="7", platform="telegram")
+    await rig.run_turns(key)
+    assert "".join((await rig.transcript(key))[-1].split()) == f"red:{long}theend"
+
+
 async def test_ag6_an_approval_counts_for_the_arguments_that_were_shown_and_for_no_others(world: World) -> None:
     def taken_up(what: str, answers: dict[str, Said]) -> Turn:
         made = [{"id": "c0", "name": "charge", "arguments": f'{{"what": "{what}"}}'}]

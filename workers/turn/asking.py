@@ -66,7 +66,7 @@ async def hear_answer(attempt: Attempt, given: GivenAnswer | None) -> Attempt | 
     # Questions of a conversation that was left with /resume or /branch may be open. They are not in the way of those asked here.
     asked = [ask for ask in asked if ask.session_id == attempt.session.id] or asked
     if given is None:
-        if (chosen := _plain(attempt, asked, inbound.text)) is None:
+        if (chosen := _plain(attempt, asked, attempt.inbound.text)) is None:  # all pieces of a long text
             return None
         if not _is_late(attempt, chosen[0]):
             return await _answered(attempt, asked, *chosen)
@@ -131,10 +131,18 @@ def _plain(attempt: Attempt, asked: Sequence[OpenAsk], text: str) -> tuple[OpenA
 
 def _choice(ask: OpenAsk, text: str) -> str | None:
     """The choice of a question that words name; None: none of them."""
-    words = text.strip().rstrip(".!").casefold()
     if ask.is_approval and ask.choices:
+        words = _bare(text)
         return "yes" if words in YES else "no" if words in NO else None
-    return next((choice for choice in ask.choices if choice.casefold() == words), None)
+    exact = text.strip().casefold()
+    same = [choice for choice in ask.choices if choice.strip().casefold() == exact]
+    alike = [choice for choice in ask.choices if _bare(choice) == _bare(text)]
+    return next(iter(same or alike), None)
+
+
+def _bare(text: str) -> str:
+    """The words without what people leave out, or add, when they type them."""
+    return text.strip().rstrip(".!").casefold()
 
 
 def _numbered(ask: OpenAsk, number: str) -> str | None:
