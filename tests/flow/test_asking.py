@@ -343,6 +343,14 @@ async def test_the_model_asks_the_user_and_reads_the_answer_as_the_result_of_its
     assert await left_in_sql(rig) == 0
 
 
+async def test_a_question_of_the_model_without_words_is_seen_and_choices_without_words_are_none(rig: Rig) -> None:
+    asking = {"content": None, "tool_calls": [a_call("ask_user", '{"question": " ", "choices": ["", " "]}')]}
+    async with open_provider(answer=says(asking, "fine")) as provider:
+        rig.agent = LlmAgent(config(provider, ask_user=True))
+        assert await say(rig, "soup") == "?"
+        assert await say(rig, "what?") == "fine" and provider.requests[-1].last == "what?"
+
+
 async def test_an_approved_call_whose_worker_died_inside_it_is_not_made_again(rig: Rig, world: World) -> None:
     async with open_provider(answer=by_rows(TEA)) as provider:
         rig.agent = careful(provider)

@@ -315,7 +315,9 @@ def _checked(response: Response) -> Response:
     seen: set[str] = set()
     made: list[Call] = []
     for n, call in enumerate(response.calls):
-        id = call.id if call.id not in seen else f"{call.id}_{n}"
+        id = call.id
+        while id in seen:  # a made one too may be taken
+            id = f"{id}_{n}"
         seen.add(id)
         made.append(replace(call, id=id, name=call.name or "unnamed"))
     return replace(response, calls=tuple(made)) if made else response
