@@ -8,6 +8,7 @@
 | any words, while a question without choices is open | the same |
 | the housekeeper's, when the time of a question is over | an answer that says so |
 | an answer that came after that time | the chat is told that the question has expired |
+| a yes to a question of which a message was given up | the chat is told so, and the question stays open |
 | `/new`, or the first after a time that ends the conversation | the questions of the conversation are closed, and their runs end |
 | anything else, or of somebody else | an ordinary message: the question stays open |
 
@@ -22,10 +23,11 @@ from dataclasses import replace
 from functools import partial
 
 from shared.agent.turn import Said
-from shared.choices import is_ask_id
+from shared.choices import is_ask_id, turn_of
 from shared.clock import now_ms
 from shared.messages import Source, State
 from shared.permission import is_admin
+from shared.platforms import FOR_PROGRAMS
 from shared.store.asks import OpenAsk, keep_answer
 from shared.store.change import Change, Ending
 from workers.commands import CommandAnswer, GivenAnswer
@@ -46,6 +48,9 @@ NOTHING_OPEN = "There is no open question here."
 NOT_YOURS = "This question is for somebody else."
 NOT_HERE = "That question was asked in another conversation. Please answer it there."
 UNKNOWN = "I do not know that question any more."
+PARTLY_LOST = (
+    "Some of this question did not get through to this chat, so it cannot be approved. Say /deny, and ask me again."
+)
 NO_SUCH_ANSWER = "Please answer with one of these: {choices}"
 
 
@@ -203,11 +208,22 @@ def _person(source: Source) -> tuple[str, str, str | None]:
     return source.platform, source.account, source.user_alt or source.user
 
 
+async def _is_partly_lost(attempt: Attempt, ask: OpenAsk) -> bool:
+    """Whether a message with some of the question was given up: people approve what they were shown whole. Programs read answers
+    elsewhere too."""
+    if attempt.mail.inbound.source.platform in FOR_PROGRAMS:
+        return False
+    parts = await attempt.parts.pipe.store.outbox.of_turn(turn_of(ask.id))
+    return any(part["state"] == "buried" for part in parts)
+
+
 async def _answered(attempt: Attempt, asked: Sequence[OpenAsk], ask: OpenAsk, said: Said) -> Attempt | Conclusion:
     """Take the run up, if all its questions are answered now."""
     run, session = ask.run_id, attempt.session
     if ask.session_id != session.id:
         return command_done(attempt, CommandAnswer(SETTLED[CLOSED], Change(also=close_run(run))))
+    if ask.is_approval and said.choice == "yes" and await _is_partly_lost(attempt, ask):
+        return command_done(attempt, CommandAnswer(PARTLY_LOST))
     if still := [other for other in asked if other.run_id == run and other.id != ask.id]:
         if said.is_expired:  # nobody said anything: there is nothing to confirm
             return end_mail(attempt, Ending(State.SUPERSEDED, "noted"), change=Change(also=(keep_answer(ask, said),)))
