@@ -18,6 +18,7 @@ from shared.door import accept
 from shared.messages import Entry, Kind, Source, TaskInbound
 from shared.operating.schedules import Maker, WantedSchedule, add_schedule, run_schedule
 from shared.pipeline import open_pipeline
+from shared.reading.questions import question_page
 from shared.session_key import SessionKey
 from shared.settings import Settings
 from tests.flow.test_steps import by_rows, config, kill_inside, killed, left_in_sql, next_worker
@@ -433,6 +434,27 @@ async def test_a_question_that_names_no_time_does_not_wait_for_ever(rig: Rig) ->
     await say(rig, "hello")
     [row] = await ask(rig.pipe.store, "SELECT expires_at, created_at FROM asks")
     assert row["expires_at"] - row["created_at"] == 30 * 86_400_000
+
+
+@pytest.mark.parametrize("named", [timedelta.max, timedelta.min])
+async def test_a_question_that_names_a_time_without_a_date_is_listed_and_ends(rig: Rig, named: timedelta) -> None:
+    async def asks(turn: Turn) -> Any:
+        if turn.answers:
+            yield Done((Reply("fine"),))
+        else:
+            yield Ask("q", "Which one?", expires=named)
+
+    rig.agent = GeneratorAgent(asks)
+    await say(rig, "paint it")
+    [waits] = await question_page(rig.pipe.store, 10)
+    assert waits.text == "Which one?" and waits.expires_at is not None
+    assert waits.is_overdue is (named < timedelta(0))
+    if waits.is_overdue:
+        await OverdueQuestions(rig.pipe).look()
+        await rig.run_turns()
+    else:
+        assert await say(rig, "this one") == "fine"
+    assert await questions(rig) == ["expired" if waits.is_overdue else "answered"]
 
 
 @pytest.mark.parametrize("kind", [Kind.STEP, Kind.RESULT])
