@@ -12,7 +12,7 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from keyturn import Call, Done, Entry, Event, Reply, Turn
+from keyturn import Call, Done, Entry, Event, Reply, Turn, tool
 from shared.clock import now_ms
 from shared.lane import Lease
 from shared.pipeline import open_pipeline
@@ -307,6 +307,36 @@ async def test_ag17_a_tool_that_was_removed_between_two_attempts_is_an_error_for
     [told] = await results(rig)
     assert told.startswith("charge may have happened" if dies == "inside" else "Not run: there is no tool 'charge'")
     assert (await rig.transcript())[-1] == "enjoy" and len(world.charged) == (dies == "inside")
+
+
+async def test_a_call_whose_arguments_were_no_object_does_not_run_without_them_after_a_crash(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paid: list[float] = []
+
+    @tool
+    async def pay(amount: float = 1.0) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    def answer(asked: Asked) -> str | dict[str, Any]:
+        if asked.messages[-1][0] == "tool":
+            return "enjoy"
+        return {"content": None, "tool_calls": [a_call("pay", '{"amount": 100', "c0")]}
+
+    async with open_provider(answer=answer) as provider:
+        rig.agent = agent = LlmAgent(config(provider))
+        agent.take_tools([pay])
+        await rig.accept("tea")
+        monkeypatch.setattr(steps, "reach", Places(1).reach)  # the response is written down
+        await killed(rig)
+        monkeypatch.setattr(steps, "reach", Places().reach)
+        await next_worker(rig)
+    [told] = await results(rig)
+    assert told.startswith("Not run: the arguments are wrong") and paid == []
+    [made] = [message["tool_calls"] for message in provider.requests[-1].body["messages"] if message.get("tool_calls")]
+    assert made[0]["function"] == {"name": "pay", "arguments": "{}"}
 
 
 async def test_ag17_of_a_keyed_call_that_had_begun_nobody_says_that_it_was_not_run_because_its_tool_is_gone(
