@@ -9,7 +9,7 @@
 | `command` | user, assistant | true: a slash command or its answer; people see it, the model does not |
 | `proactive` | assistant | true: sent to the chat without having been asked |
 | `hidden` | any | true: automation's; the model sees it, people do not |
-| `tool_calls` | assistant | list of {id, name, arguments}; arguments are JSON as text |
+| `tool_calls` | assistant | list of {id, name, arguments}; arguments are JSON as text. With `unread`, `{}` stands for arguments that were no object |
 | `tool_call_id`, `name` | tool | which call this answers, and the tool's name |
 | `may_have_happened` | tool | true: nobody saw how this call ended, and it was not run again |
 | `reasoning` | assistant | what the model thought before it spoke, as text |
@@ -33,6 +33,7 @@ EARLIER = "earlier"
 AT = "at"
 COMMAND, PROACTIVE, HIDDEN = "command", "proactive", "hidden"
 TOOL_CALLS, TOOL_CALL_ID, NAME = "tool_calls", "tool_call_id", "name"
+UNREAD = "unread"  # in a call of `tool_calls`
 MAY_HAVE_HAPPENED = "may_have_happened"
 REASONING, THINKING, BLOCKS = "reasoning", "thinking", "blocks"
 USAGE = "usage"

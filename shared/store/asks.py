@@ -25,6 +25,7 @@ from shared.store.database.statements import Step, declared
 from shared.value import value
 
 UNANSWERED = timedelta(days=30)  # how long a question waits that names no time
+LONGEST = timedelta(days=366)  # that a question waits: an agent may name any time, also one that no calendar has
 
 
 class ParkedRun(TypedDict):
@@ -261,4 +262,4 @@ def read_source(record: str) -> Source:
 
 
 def _ms(time: timedelta) -> int:
-    return int(time.total_seconds() * 1000)
+    return int(min(max(time, timedelta(0)), LONGEST).total_seconds() * 1000)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from keyturn import Ask, Done, Event, Reply, Turn
+from keyturn import Ask, Done, Event, Reply, Row, Turn
 from shared.agent.turn import Said
 from shared.clock import now_ms
 from shared.codec import message_id
@@ -18,6 +18,7 @@ from shared.door import accept
 from shared.messages import Entry, Kind, Source, TaskInbound
 from shared.operating.schedules import Maker, WantedSchedule, add_schedule, run_schedule
 from shared.pipeline import open_pipeline
+from shared.reading.questions import question_page
 from shared.session_key import SessionKey
 from shared.settings import Settings
 from tests.flow.test_steps import by_rows, config, kill_inside, killed, left_in_sql, next_worker
@@ -238,6 +239,32 @@ async def test_ag5_the_text_of_a_choice_and_any_words_answer_questions_that_ask_
     assert await left_in_sql(rig) == 0
 
 
+@pytest.mark.parametrize("said", ["Go on!", "go on", "/answer Go on!", "Stop. ", "stop"])
+async def test_ag5_a_choice_is_named_by_its_words_whatever_marks_it_ends_with(rig: Rig, said: str) -> None:
+    async def agent(turn: Turn) -> Any:
+        if turn.answers:
+            yield Done((Reply(f"chosen: {turn.answers['q'].choice}"),))
+        else:
+            yield Ask("q", "Really?", ("Go on!", "Stop. ", "Stop"))
+
+    rig.agent = GeneratorAgent(agent)
+    await say(rig, "paint it")
+    chosen = "Go on!" if "o on" in said else "Stop. " if "." in said else "Stop"
+    assert await say(rig, said) == f"chosen: {chosen}"
+
+
+async def test_an_answer_that_came_in_several_pieces_is_heard_whole(rig: Rig) -> None:
+    rig.agent = GeneratorAgent(chooser)
+    key, long = key_of("7", "telegram"), "x" * 4096  # the user's app cut it
+    for text in ("paint it", "red"):
+        await rig.accept(text, chat="7", platform="telegram")
+        await rig.run_turns(key)
+    await rig.accept(long, chat="7", platform="telegram")
+    await rig.accept("the end", chat="7", platform="telegram")
+    await rig.run_turns(key)
+    assert "".join((await rig.transcript(key))[-1].split()) == f"red:{long}theend"
+
+
 async def test_ag6_an_approval_counts_for_the_arguments_that_were_shown_and_for_no_others(world: World) -> None:
     def taken_up(what: str, answers: dict[str, Said]) -> Turn:
         made = [{"id": "c0", "name": "charge", "arguments": f'{{"what": "{what}"}}'}]
@@ -315,6 +342,14 @@ async def test_the_model_asks_the_user_and_reads_the_answer_as_the_result_of_its
         assert await say(rig, "Mild") == "as you like"
     assert provider.requests[-1].last == "mild" and len(provider.requests) == 2
     assert await left_in_sql(rig) == 0
+
+
+async def test_a_question_of_the_model_without_words_is_seen_and_choices_without_words_are_none(rig: Rig) -> None:
+    asking = {"content": None, "tool_calls": [a_call("ask_user", '{"question": " ", "choices": ["", " "]}')]}
+    async with open_provider(answer=says(asking, "fine")) as provider:
+        rig.agent = LlmAgent(config(provider, ask_user=True))
+        assert await say(rig, "soup") == "?"
+        assert await say(rig, "what?") == "fine" and provider.requests[-1].last == "what?"
 
 
 async def test_an_approved_call_whose_worker_died_inside_it_is_not_made_again(rig: Rig, world: World) -> None:
@@ -401,6 +436,27 @@ async def test_a_question_that_names_no_time_does_not_wait_for_ever(rig: Rig) ->
     assert row["expires_at"] - row["created_at"] == 30 * 86_400_000
 
 
+@pytest.mark.parametrize("named", [timedelta.max, timedelta.min])
+async def test_a_question_that_names_a_time_without_a_date_is_listed_and_ends(rig: Rig, named: timedelta) -> None:
+    async def asks(turn: Turn) -> Any:
+        if turn.answers:
+            yield Done((Reply("fine"),))
+        else:
+            yield Ask("q", "Which one?", expires=named)
+
+    rig.agent = GeneratorAgent(asks)
+    await say(rig, "paint it")
+    [waits] = await question_page(rig.pipe.store, 10)
+    assert waits.text == "Which one?" and waits.expires_at is not None
+    assert waits.is_overdue is (named < timedelta(0))
+    if waits.is_overdue:
+        await OverdueQuestions(rig.pipe).look()
+        await rig.run_turns()
+    else:
+        assert await say(rig, "this one") == "fine"
+    assert await questions(rig) == ["expired" if waits.is_overdue else "answered"]
+
+
 @pytest.mark.parametrize("kind", [Kind.STEP, Kind.RESULT])
 async def test_a_question_of_a_turn_that_nobody_wrote_is_answered_by_whoever_asked_for_it(
     rig: Rig, world: World, kind: Kind
@@ -444,6 +500,18 @@ async def test_ag9_the_question_of_a_scheduled_turn_of_any_agent_is_its_answer(r
     rig.agent = GeneratorAgent(asks)
     key = await fired(rig)
     assert await questions(rig) == [] and (await rig.transcript(key))[-1].endswith("Which one?")
+
+
+async def test_ag9_what_a_turn_has_used_is_counted_though_its_question_is_its_answer(rig: Rig) -> None:
+    async def asks(turn: Turn) -> Any:
+        yield Row(
+            Entry("assistant", "let me see", data={"usage": {"model": "m", "requests": 1, "input": 5, "output": 2}})
+        )
+        yield Ask("q", "Which one?")
+
+    rig.agent = GeneratorAgent(asks)
+    await fired(rig)
+    assert (await rig.pipe.store.usage.of_all()).total == 7
 
 
 async def fired(rig: Rig) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from shared.agent.turn import Turn
 from shared.messages import Kind, OwnInbound, Source
@@ -22,6 +22,7 @@ from tests.support.reading import answer_of
 from workers.agents.llm import LlmAgent
 from workers.agents.mcp.personal import PersonalServer
 from workers.agents.mcp.server import ServerAway
+from workers.agents.mcp.servers import SupervisedServers
 
 TOKENS: dict[str, Any] = {"webhook:ann": "token-of-ann", "webhook:bob": "token-of-bob"}
 
@@ -108,6 +109,16 @@ async def test_ag46_a_person_without_a_token_does_without_the_server() -> None:
             "in_2", "e2", Source("schedule", "s1"), "tools", purpose=Kind.FIRE, owned_by="webhook:u=ann"
         )
         assert text_of(await answer_of(agent, replace(turn, mail=(nobody,)))) == "none"
+
+
+async def test_each_person_is_told_once_that_their_own_server_is_away_whoever_talks_between() -> None:
+    away = McpServer(line="false", environment={"SHOP_TOKEN": SecretStr("{token}")}, tokens=TOKENS)
+    servers = SupervisedServers({"shop": away})
+    try:
+        told = [await servers.tools(Source("webhook", "c1", user=user)) for user in ("ann", "ann", "eve", "ann", "bob")]
+    finally:
+        await servers.close()
+    assert [len(notices) for _, notices in told] == [1, 0, 0, 0, 1]
 
 
 async def test_ag46_whoever_holds_an_api_key_reaches_the_tokens_of_its_own_people_only() -> None:

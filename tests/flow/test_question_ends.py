@@ -27,6 +27,7 @@ from workers.agents.functions import GeneratorAgent
 from workers.agents.resolve import resolve
 from workers.agents.tools.approval import SHOWN_CHARACTERS, TOO_LONG
 from workers.side.budget import Budgets
+from workers.turn.asking import PARTLY_LOST
 from workers.turn.question import ASKING
 from workers.turn.take import take_turns
 from workers.upkeep import asks as upkeep
@@ -297,3 +298,23 @@ async def test_a_person_is_shown_the_whole_arguments_or_is_not_asked(rig: Rig, w
         rows = await ask(rig.pipe.store, "SELECT destination FROM outbox LIMIT 1")
         parts = await rig.pipe.store.outbox.open_parts(rows[0]["destination"], 100)
         assert what in "".join(part.text for part in parts) and await questions(rig) == ["open"]
+
+
+@pytest.mark.parametrize("yes", ["/approve", "yes"])
+async def test_a_call_is_not_approved_while_a_message_of_its_question_was_given_up(
+    rig: Rig, world: World, yes: str
+) -> None:
+    async with open_provider(answer=by_rows(((("charge", "x" * 9_000),),))) as provider:
+        rig.agent = careful(provider)
+        place = {"chat": "7", "platform": "telegram"}
+        await say(rig, "tea please", **place)
+        [first, *others] = await ask(rig.pipe.store, "SELECT id FROM outbox ORDER BY id")
+        assert others  # the question is longer than a message
+        await write(rig.pipe.store, "UPDATE outbox SET state = 'buried' WHERE id = :id", id=first["id"])
+        assert await say(rig, yes, **place) == PARTLY_LOST
+        assert world.charged == [] and await questions(rig) == ["open"]
+        await write(
+            rig.pipe.store, "UPDATE outbox SET state = 'sent' WHERE id = :id", id=first["id"]
+        )  # an operator sent it again
+        assert await say(rig, yes, **place) == "enjoy"
+    assert len(world.charged) == 1

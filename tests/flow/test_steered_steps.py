@@ -17,7 +17,7 @@ from tests.flow.test_steps import Places, by_rows, config, kill_inside, killed, 
 from tests.store.books import ask, write
 from tests.support import counted
 from tests.support.counted import World
-from tests.support.openai import Asked, Provider, a_call, open_provider
+from tests.support.openai import OUT_OF_QUOTA, Asked, Provider, a_call, open_provider
 from tests.support.pipe import Rig, key_of
 from workers.agents.llm import LlmAgent
 from workers.turn import steps
@@ -173,6 +173,31 @@ async def test_of_a_call_that_had_begun_nobody_says_that_it_was_not_run_because_
         assert await states(pipe) == ["answered", "merged"] and world.charged == ["tea"]
 
 
+async def test_calls_that_a_message_left_out_are_told_wherever_the_worker_dies_after_it(
+    make_settings: Callable[..., Settings], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def two_at_once(asked: Asked) -> str | dict[str, Any]:
+        found = model(asked)
+        if asked.messages[-1] == ("user", "hold"):
+            assert isinstance(found, dict)
+            found["tool_calls"].append(a_call("charge", '{"what":"tea"}', "c1"))
+        return found
+
+    settings = make_settings(**in_mode("steer", heartbeat_seconds=0.1))
+    async with open_provider(answer=two_at_once) as provider, open_pipeline(settings) as pipe:
+        rig = Rig(pipe)
+        steered(rig, monkeypatch, provider)
+        await rig.accept("hold")
+        kill_inside(world, "cake")
+        await killed(rig)
+        await next_worker(rig)
+        assert await states(pipe) == ["answered", "merged"] and world.charged == ["cake"]
+        found = await rig.transcript()
+        assert found[:3] == ["hold", "", "saw menu"] and found[3].startswith("Not run:") and found[4] == "also cake"
+        shown = [text for role, text in provider.requests[-1].messages if role == "tool"]
+        assert shown[:2] == ["saw menu", found[3]] and shown[2].startswith("charge may have happened")
+
+
 async def test_an_answer_that_was_finished_before_a_message_came_in_is_said_wherever_its_worker_dies(
     make_settings: Callable[..., Settings], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,4 +263,21 @@ async def test_an_answer_that_was_finished_is_said_before_a_question_and_once(
         assert await told(rig, "c1") == [FIRST, question, "enjoy"]
         assert (await rig.transcript())[4:] == ["/approve", "", "charged cake", "enjoy"]
         assert [text for _, text in provider.requests[-1].messages].count(FIRST) == 1
+        assert await left_in_sql(rig) == 0
+
+
+async def test_an_answer_that_was_finished_is_said_and_kept_though_the_turn_becomes_a_dead_letter(
+    make_settings: Callable[..., Settings], world: World
+) -> None:
+    settings = make_settings(**in_mode("steer", heartbeat_seconds=0.1))
+    async with open_provider(None, OUT_OF_QUOTA, answer=answers_first) as provider, open_pipeline(settings) as pipe:
+        rig = Rig(pipe)
+        agent = rig.agent = AnswersFirst(config(provider))
+        agent.rig = rig
+        await rig.accept("hold")
+        await rig.run_turns()
+        assert (await states(pipe))[0] == "dead"
+        said, notice = (await told(rig, "c1"))[:2]
+        assert said == FIRST and notice not in (FIRST, "enjoy")
+        assert (await rig.transcript())[:2] == ["hold", FIRST]
         assert await left_in_sql(rig) == 0

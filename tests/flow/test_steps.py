@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,13 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from keyturn import Call, Done, Entry, Reply, Turn
+from keyturn import Call, Done, Entry, Event, Reply, Turn, tool
+from shared.clock import now_ms
+from shared.lane import Lease
 from shared.pipeline import open_pipeline
 from shared.reading.trace import find_message, with_steps
-from shared.settings import CustomCommand, LlmSettings, Settings
+from shared.settings import BudgetSettings, CustomCommand, LlmSettings, Settings
+from shared.store.usage import Whose, day_of
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
 from tests.store.books import ask
 from tests.support import counted
@@ -26,7 +29,8 @@ from tests.support.working import working
 from workers.agents.functions import GeneratorAgent
 from workers.agents.isolated import Isolated
 from workers.agents.llm import LlmAgent
-from workers.turn import steps
+from workers.side.budget import Budgets
+from workers.turn import run, steps
 from workers.turn.counting import CRASH_FACTOR
 from workers.turn.take import take_turns
 
@@ -67,17 +71,21 @@ def by_rows(run: tuple[tuple[tuple[str, str], ...], ...] = RUN) -> Callable[[Ask
 
 
 async def next_worker(rig: Rig, key: str = key_of()) -> None:
-    """The worker is dead, its lease has run out, and another one takes the key. A last renewal of the dead one may still be on its
-    way."""
+    """The worker is dead, its lease has run out, and another one takes the key."""
     async with asyncio.timeout(SECONDS):
-        lane, job = rig.pipe.turns, None
-        while job is None:
-            await rig.expire_lease(lane, key)
-            await lane.recover(key)
-            job = await rig.pop(lane, key)
-        started = await rig.start_job(lane, key, job)
-        assert started.lease is not None
-        await rig.turns(started.lease)
+        await rig.turns(await next_lease(rig, key))
+
+
+async def next_lease(rig: Rig, key: str = key_of()) -> Lease:
+    """The same, before it does anything. A last renewal of the dead one may still be on its way."""
+    lane, job = rig.pipe.turns, None
+    while job is None:
+        await rig.expire_lease(lane, key)
+        await lane.recover(key)
+        job = await rig.pop(lane, key)
+    started = await rig.start_job(lane, key, job)
+    assert started.lease is not None
+    return started.lease
 
 
 async def killed(rig: Rig, key: str = key_of()) -> None:
@@ -190,6 +198,26 @@ async def test_ag12_a_call_that_writes_and_whose_worker_died_inside_it_is_not_ru
     assert await left_in_sql(rig) == 0
 
 
+async def test_ag12_a_call_that_may_have_happened_is_still_told_when_another_worker_dies_later_in_the_run(
+    rig: Rig, world: World
+) -> None:
+    async with open_provider(answer=by_rows(((("charge", "tea"),), (("charge", "tip"),)))) as provider:
+        rig.agent = LlmAgent(config(provider))
+        accepted = await rig.accept("tea")
+        kill_inside(world, "tea")
+        await killed(rig)
+        kill_inside(world, "tip")
+        with pytest.raises(Killed):
+            await next_worker(rig)
+        await next_worker(rig)
+    assert world.charged == ["tea", "tip"]
+    shown = [text for role, text in provider.requests[-1].messages if role == "tool"]
+    assert len(shown) == 2 and all("charge may have happened" in text for text in shown)
+    assert await results(rig) == shown
+    traced = await with_steps(rig.pipe, await find_message(rig.pipe, accepted.id))
+    assert [(step.name, step.state) for step in traced.steps] == [("charge", "unknown")] * 2
+
+
 async def test_ag13_a_keyed_call_whose_worker_died_inside_it_is_made_again_with_the_same_key(
     rig: Rig, world: World
 ) -> None:
@@ -279,6 +307,36 @@ async def test_ag17_a_tool_that_was_removed_between_two_attempts_is_an_error_for
     [told] = await results(rig)
     assert told.startswith("charge may have happened" if dies == "inside" else "Not run: there is no tool 'charge'")
     assert (await rig.transcript())[-1] == "enjoy" and len(world.charged) == (dies == "inside")
+
+
+async def test_a_call_whose_arguments_were_no_object_does_not_run_without_them_after_a_crash(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paid: list[float] = []
+
+    @tool
+    async def pay(amount: float = 1.0) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    def answer(asked: Asked) -> str | dict[str, Any]:
+        if asked.messages[-1][0] == "tool":
+            return "enjoy"
+        return {"content": None, "tool_calls": [a_call("pay", '{"amount": 100', "c0")]}
+
+    async with open_provider(answer=answer) as provider:
+        rig.agent = agent = LlmAgent(config(provider))
+        agent.take_tools([pay])
+        await rig.accept("tea")
+        monkeypatch.setattr(steps, "reach", Places(1).reach)  # the response is written down
+        await killed(rig)
+        monkeypatch.setattr(steps, "reach", Places().reach)
+        await next_worker(rig)
+    [told] = await results(rig)
+    assert told.startswith("Not run: the arguments are wrong") and paid == []
+    [made] = [message["tool_calls"] for message in provider.requests[-1].body["messages"] if message.get("tool_calls")]
+    assert made[0]["function"] == {"name": "pay", "arguments": "{}"}
 
 
 async def test_ag17_of_a_keyed_call_that_had_begun_nobody_says_that_it_was_not_run_because_its_tool_is_gone(
@@ -454,7 +512,7 @@ async def test_a_stopped_retry_leaves_the_earlier_answer_and_a_note_of_what_it_d
     assert found[3].endswith("had its effect or may have had it: charge.")
 
 
-async def test_a_message_that_is_stopped_between_two_attempts_leaves_a_note_of_what_the_first_did(
+async def test_a_message_that_is_stopped_between_two_attempts_leaves_a_note_of_what_the_first_did_and_its_cost_is_counted(
     rig: Rig, world: World
 ) -> None:
     async with open_provider(answer=by_rows(((("charge", "tea"),),))) as provider:
@@ -470,6 +528,54 @@ async def test_a_message_that_is_stopped_between_two_attempts_leaves_a_note_of_w
     said, note = (await rig.transcript())[:2]
     assert world.charged == ["tea"] and said == "tea"
     assert note.endswith("had its effect or may have had it: charge.") and await left_in_sql(rig) == 0
+    assert (await rig.pipe.store.usage.of_all()).requests == 1
+
+
+async def test_a_message_that_a_budget_refuses_after_a_crash_leaves_a_note_of_its_effects_and_its_cost_is_counted(
+    make_settings: Callable[..., Settings], world: World
+) -> None:
+    settings = make_settings(budget=BudgetSettings(user_tokens_per_day=1))
+    async with open_provider(answer=by_rows(((("charge", "tea"),),))) as provider, open_pipeline(settings) as pipe:
+        rig = Rig(pipe, LlmAgent(config(provider)))
+        await rig.accept("tea")
+        kill_inside(world, "tea")
+        await killed(rig)
+        usage, elsewhere = pipe.store.usage, Whose("ses_other", "webhook:u=u1", "main")
+        await usage.aside({"model": MODEL, "requests": 1, "input": 5, "output": 2}, elsewhere, day_of(now_ms()))
+        await take_turns(await next_lease(rig), replace(rig.parts(), budgets=Budgets(pipe)))
+        said, note = await rig.transcript()
+        assert said == "tea" and note.endswith("had its effect or may have had it: charge.")
+        assert (await usage.of_all()).requests == 2 and world.charged == ["tea"] and await left_in_sql(rig) == 0
+
+
+@pytest.mark.parametrize("stops", ["before its agent", "in its agent"])
+async def test_of_a_call_that_had_begun_nobody_says_that_it_was_not_run_because_the_next_attempt_was_stopped(
+    rig: Rig, world: World, monkeypatch: pytest.MonkeyPatch, stops: str
+) -> None:
+    leases: list[Lease] = []
+
+    class Late(LlmAgent):
+        async def run(self, turn: Turn) -> AsyncIterator[Event]:
+            if leases:
+                leases[0].drop_until(2**52)
+                await asyncio.sleep(SECONDS)
+            async for event in super().run(turn):
+                yield event
+
+    async with open_provider(answer=by_rows(((("charge", "tea"), ("charge", "tip")),))) as provider:
+        rig.agent = Late(config(provider))
+        accepted = await rig.accept("tea")
+        kill_inside(world, "tea")
+        await killed(rig)
+        leases.append(await next_lease(rig))
+        if stops == "before its agent":
+            monkeypatch.setattr(run, "reach", lambda _: leases[0].drop_until(2**52))
+        await rig.turns(leases[0])
+    begun, planned = await results(rig)
+    assert begun.startswith("charge may have happened") and planned.startswith("(Not run") and world.charged == ["tea"]
+    traced = await with_steps(rig.pipe, await find_message(rig.pipe, accepted.id))
+    assert [(step.name, step.state) for step in traced.steps] == [("charge", "unknown")]
+    assert (await rig.pipe.store.usage.of_all()).requests == 1 and await left_in_sql(rig) == 0
 
 
 # -- dead letters

@@ -24,6 +24,7 @@ from workers.agents.llm import LlmAgent
 from workers.agents.model.contract import TOO_LONG_NOTICE, TooLong
 from workers.agents.model.conversation import CUT_RESULT, SHORT_RESULT
 from workers.agents.reading import Reading
+from workers.agents.tools.arguments import WrongArguments
 from workers.agents.tools.loop import CUT, CUT_TWICE
 
 SECONDS = 60
@@ -191,13 +192,33 @@ async def test_ag40_a_conversation_that_is_too_long_with_short_results_ends_with
     assert len(provider.requests) == 3 and caught.value.notice == TOO_LONG_NOTICE
 
 
-async def test_two_calls_with_one_id_are_told_apart() -> None:
-    both = calling(a_call("add", '{"a": 1}', "c"), a_call("add", '{"a": 2}', "c"))
-    async with open_provider(answer=says(both, "done")) as provider:
-        events = await events_of(provider)
-    assert rows_of(events)[1:3] == [("tool", "2"), ("tool", "3")]
-    sent = provider.requests[1].body["messages"]
-    assert [message["tool_call_id"] for message in sent[-2:]] == ["c", "c_1"]
+@pytest.mark.parametrize(
+    ("ids", "made"),
+    [
+        (("c", "c"), ["c", "c_1"]),
+        (("c", "c_2", "c"), ["c", "c_2", "c_2_2"]),
+        (("c", "c", "c_1"), ["c", "c_1", "c_1_2"]),
+    ],
+)
+async def test_calls_with_one_id_are_told_apart(ids: tuple[str, ...], made: list[str]) -> None:
+    calls = calling(*(a_call("add", f'{{"a": {n}}}', id) for n, id in enumerate(ids)))
+    async with open_provider(answer=says(calls, "done")) as provider:
+        result = await Reading(LlmAgent(config(provider)), a_turn()).result()
+    assert [row.text for row in result.entries[1:-1]] == [str(n + 1) for n in range(len(ids))]
+    sent = [message for message in provider.requests[1].body["messages"] if message["role"] == "tool"]
+    assert [message["tool_call_id"] for message in sent] == made
+
+
+def test_a_number_that_no_row_can_say_is_no_argument() -> None:
+    @tool
+    async def pay(amount: float = 1.0) -> str:
+        """Pay."""
+        return str(amount)
+
+    assert pay.arguments('{"amount": 2}') == {"amount": 2.0}
+    for written in ("NaN", "Infinity", "-Infinity"):
+        with pytest.raises(WrongArguments, match="no JSON"):
+            pay.arguments(f'{{"amount": {written}}}')
 
 
 # -- limits

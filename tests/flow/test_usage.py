@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from shared.agent.events import Done, Row
+from shared.agent.events import Delta, Done, Row, Spent
 from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
+from shared.errors import Outage
 from shared.messages import Entry, Mail, Reply
 from shared.pipeline import open_pipeline
 from shared.settings import BudgetSettings, MemorySettings, Settings
@@ -138,6 +139,21 @@ async def test_odd_usage_never_fails_a_turn(rig: Rig, odd: dict[str, Any]) -> No
     assert await say(rig, "hello") == "ok"
     spent, _ = await rig.pipe.store.usage.of_session(await session_id(rig))
     assert spent.requests == 1
+
+
+@pytest.mark.parametrize("odd", [{"output": "many"}, {"input": None}, {"output": 0.5}])
+async def test_odd_usage_of_a_request_that_did_not_end_hides_no_error(rig: Rig, odd: dict[str, Any]) -> None:
+    async def agent(turn: Turn) -> Any:
+        yield Spent({"model": "m", "partial": True, **odd})
+        yield Delta("so far")
+        raise Outage("away", provider="p")
+
+    rig.agent = GeneratorAgent(agent)
+    accepted = await rig.accept("hello")
+    await rig.run_turns()
+    found = await rig.pipe.store.journal.find(accepted.id)
+    assert found is not None and found["reason"].startswith("provider:")
+    assert (await rig.pipe.store.usage.of_all()).requests == 1
 
 
 async def test_usage_shows_this_conversation_today_and_all_of_mine(rig: Rig) -> None:

@@ -232,8 +232,9 @@ def not_an_event(yielded: object) -> AgentFault:
 
 def _with_output(usage: Mapping[str, Any], said: str) -> dict[str, Any]:
     """The usage of a request that was stopped, with a guess of what it had said by then."""
-    output = max(estimate(said), usage.get("output", 0))
-    return {**usage, "output": output, "total": usage.get("input", 0) + output}
+    input, output = (found if isinstance(found := usage.get(name), int) else 0 for name in ("input", "output"))
+    output = max(estimate(said), output)
+    return {**usage, "output": output, "total": input + output}
 
 
 def _must_be(kind: type, found: object, what: str) -> None:

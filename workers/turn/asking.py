@@ -8,6 +8,7 @@
 | any words, while a question without choices is open | the same |
 | the housekeeper's, when the time of a question is over | an answer that says so |
 | an answer that came after that time | the chat is told that the question has expired |
+| a yes to a question of which a message was given up | the chat is told so, and the question stays open |
 | `/new`, or the first after a time that ends the conversation | the questions of the conversation are closed, and their runs end |
 | anything else, or of somebody else | an ordinary message: the question stays open |
 
@@ -22,10 +23,11 @@ from dataclasses import replace
 from functools import partial
 
 from shared.agent.turn import Said
-from shared.choices import is_ask_id
+from shared.choices import is_ask_id, turn_of
 from shared.clock import now_ms
 from shared.messages import Source, State
 from shared.permission import is_admin
+from shared.platforms import FOR_PROGRAMS
 from shared.store.asks import OpenAsk, keep_answer
 from shared.store.change import Change, Ending
 from workers.commands import CommandAnswer, GivenAnswer
@@ -46,6 +48,9 @@ NOTHING_OPEN = "There is no open question here."
 NOT_YOURS = "This question is for somebody else."
 NOT_HERE = "That question was asked in another conversation. Please answer it there."
 UNKNOWN = "I do not know that question any more."
+PARTLY_LOST = (
+    "Some of this question did not get through to this chat, so it cannot be approved. Say /deny, and ask me again."
+)
 NO_SUCH_ANSWER = "Please answer with one of these: {choices}"
 
 
@@ -66,7 +71,7 @@ async def hear_answer(attempt: Attempt, given: GivenAnswer | None) -> Attempt | 
     # Questions of a conversation that was left with /resume or /branch may be open. They are not in the way of those asked here.
     asked = [ask for ask in asked if ask.session_id == attempt.session.id] or asked
     if given is None:
-        if (chosen := _plain(attempt, asked, inbound.text)) is None:
+        if (chosen := _plain(attempt, asked, attempt.inbound.text)) is None:  # all pieces of a long text
             return None
         if not _is_late(attempt, chosen[0]):
             return await _answered(attempt, asked, *chosen)
@@ -131,10 +136,18 @@ def _plain(attempt: Attempt, asked: Sequence[OpenAsk], text: str) -> tuple[OpenA
 
 def _choice(ask: OpenAsk, text: str) -> str | None:
     """The choice of a question that words name; None: none of them."""
-    words = text.strip().rstrip(".!").casefold()
     if ask.is_approval and ask.choices:
+        words = _bare(text)
         return "yes" if words in YES else "no" if words in NO else None
-    return next((choice for choice in ask.choices if choice.casefold() == words), None)
+    exact = text.strip().casefold()
+    same = [choice for choice in ask.choices if choice.strip().casefold() == exact]
+    alike = [choice for choice in ask.choices if _bare(choice) == _bare(text)]
+    return next(iter(same or alike), None)
+
+
+def _bare(text: str) -> str:
+    """The words without what people leave out, or add, when they type them."""
+    return text.strip().rstrip(".!").casefold()
 
 
 def _numbered(ask: OpenAsk, number: str) -> str | None:
@@ -195,11 +208,22 @@ def _person(source: Source) -> tuple[str, str, str | None]:
     return source.platform, source.account, source.user_alt or source.user
 
 
+async def _is_partly_lost(attempt: Attempt, ask: OpenAsk) -> bool:
+    """Whether a message with some of the question was given up: people approve what they were shown whole. Programs read answers
+    elsewhere too."""
+    if attempt.mail.inbound.source.platform in FOR_PROGRAMS:
+        return False
+    parts = await attempt.parts.pipe.store.outbox.of_turn(turn_of(ask.id))
+    return any(part["state"] == "buried" for part in parts)
+
+
 async def _answered(attempt: Attempt, asked: Sequence[OpenAsk], ask: OpenAsk, said: Said) -> Attempt | Conclusion:
     """Take the run up, if all its questions are answered now."""
     run, session = ask.run_id, attempt.session
     if ask.session_id != session.id:
         return command_done(attempt, CommandAnswer(SETTLED[CLOSED], Change(also=close_run(run))))
+    if ask.is_approval and said.choice == "yes" and await _is_partly_lost(attempt, ask):
+        return command_done(attempt, CommandAnswer(PARTLY_LOST))
     if still := [other for other in asked if other.run_id == run and other.id != ask.id]:
         if said.is_expired:  # nobody said anything: there is nothing to confirm
             return end_mail(attempt, Ending(State.SUPERSEDED, "noted"), change=Change(also=(keep_answer(ask, said),)))

@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shared.context.marks import COMMAND, seed_row
-from shared.messages import State
-from shared.store.change import Ending
 from shared.store.transcript import LATEST
 from shared.tasks.task import TaskKind, TaskState, task_of
 from workers.turn.attempt import Attempt
-from workers.turn.conclude import end_mail
-from workers.turn.outcome import Conclusion
 
 TASK_NOTE = (
     "This is a task in the background: nobody waits here, and nobody can answer a question of yours. Your answer is the result, and "
@@ -26,13 +22,13 @@ STEP_NOTE = (
 )
 
 
-async def open_task(attempt: Attempt) -> Attempt | Conclusion:
-    """Begin a task, unless it was stopped meanwhile or is forgotten. One that was asked aside begins with what the conversation
+async def open_task(attempt: Attempt) -> Attempt | None:
+    """Begin a task; None: it was stopped meanwhile, or is forgotten. One that was asked aside begins with what the conversation
     has said so far."""
     store, id = attempt.parts.pipe.store, task_of(attempt.key)
     task = await store.tasks.find(id) if id is not None else None
     if task is None or task.state is TaskState.STOPPED:
-        return end_mail(attempt, Ending(State.SUPERSEDED, "stopped"))
+        return None
     if task.kind is not TaskKind.ASIDE or attempt.session.version:
         return attempt
     rows = await store.transcript.window(task.parent_key, before=LATEST)

@@ -47,6 +47,7 @@ NOTICE = "Sorry, I could not process your last message. It has been set aside fo
 NOT_RUN = "A scheduled run failed. It has been set aside for a person to look at."
 NOT_GONE_ON = "Nobody answered my question in time, and going on without an answer failed. A person has to look at it."
 UNFINISHED = "(This could not be finished, and nobody answered it.)"  # stands in the transcript where the answer would
+GOT_NO_FURTHER = "(What came after this answer could not be finished.)"
 NOBODY_TO_ASK = "This needs an answer from a person, and a request without a conversation cannot wait for one."
 NOBODY_BESIDE = "This cannot be done in the background, because somebody has to answer first:"
 RETRY_SECONDS = 0.5  # between tries to commit while the database is away
@@ -60,6 +61,7 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
         return _nobody_to_ask(attempt, result)
     if result.asks and kind is not Kind.TASK and not is_unattended(attempt.mail.inbound):
         return _parked(prepared, result)
+    used = result
     if result.asks:  # nobody could answer: the question is the result
         text = f"{NOBODY_BESIDE} {question_text(result.asks)}"
         result = replace(result, entries=(Entry("assistant", text),), replies=(Reply(text),), asks=())
@@ -70,7 +72,7 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
     change = attempt.again.change if attempt.again is not None else NO_CHANGE
     if prepared.facts:
         change = replace(change, facts={**change.facts, **prepared.facts})
-    change = with_usage(attempt, result, change)
+    change = with_usage(attempt, used, change)
     if titles is not None and session.version == 0 and (title := titles.with_commit(session, attempt.inbound)):
         change = replace(change, title=title)
     afterwards = None
@@ -101,7 +103,7 @@ def _parked(prepared: Prepared, result: Result) -> Conclusion:
     said = [
         row
         for row in result.entries
-        if (row.role == "user" and row.inbound_id in result.took) or (steps is not None and steps.is_answer(row))
+        if (row.role == "user" and row.inbound_id in result.took) or (steps is not None and row in steps.answers)
     ]
     entries = (marks.user_row(attempt.inbound), *said, Entry("assistant", question.text))
     answer = _in_place_of_a_draft(prepared, (*result.replies, question))
@@ -196,20 +198,30 @@ def end_mail(
 
 
 def bury(attempt: Attempt, reason: MessageReason, detail: str, notice: str = NOTICE) -> Conclusion:
-    """Make the message a dead letter and tell the chat, once: both by the one commit, which counts what the attempts' steps have
-    cost. If they had effects, the message and a note of those stay in the conversation: the next turn, and a replay, must know of
-    them. Of a text that was ours to say, there is nothing to tell."""
+    """Make the message a dead letter and tell the chat, once: both by the one commit. What its attempts had done, the next turn, and a
+    replay, must know. Of a text that was ours to say, there is nothing to tell."""
     if attempt.inbound.kind in (Kind.ANNOUNCEMENT, Kind.CHECK):
         return end_mail(attempt, Ending(State.DEAD, reason, detail))
     if attempt.inbound.kind is Kind.FIRE:
         notice = NOT_RUN
     if attempt.inbound.kind is Kind.EXPIRY:
         notice = NOT_GONE_ON
-    steps = attempt.steps.uncounted if attempt.steps is not None else ()
-    change, entries = _with_cost(attempt, steps, NO_CHANGE), list[Entry]()
+    return end_unfinished(attempt, Ending(State.DEAD, reason, detail), UNFINISHED, (Reply(notice),))
+
+
+def end_unfinished(attempt: Attempt, ending: Ending, note: str, replies: Sequence[Reply] = ()) -> Conclusion:
+    """End mail though what its attempts began is not finished. What their steps have cost is counted. If those had effects, the message
+    and a note of them stay in the conversation. Answers that the model had finished before more mail came in stay too, and are said
+    before the replies, if there are any."""
+    steps = attempt.steps
+    answers = steps.answers if steps is not None and replies else ()
+    change, entries = _with_cost(attempt, steps.uncounted if steps is not None else (), NO_CHANGE), [*answers]
     if had := effects_of(attempt):
-        entries = [marks.user_row(attempt.inbound), Entry("assistant", UNFINISHED + had)]
-    return end_mail(attempt, Ending(State.DEAD, reason, detail), (Reply(notice),), entries, change)
+        entries.append(Entry("assistant", (GOT_NO_FURTHER if answers else note) + had))
+    if entries:
+        entries = [marks.user_row(attempt.inbound), *entries]
+    said = [Reply(row.text) for row in answers]
+    return end_mail(attempt, ending, (*said, *replies), entries, change)
 
 
 def effects_of(attempt: Attempt) -> str:

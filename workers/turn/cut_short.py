@@ -11,7 +11,7 @@ from shared.messages import Entry, Reply, State
 from shared.store.change import NO_CHANGE, Ending
 from workers.turn.attempt import Attempt
 from workers.turn.busy.watch import Cut
-from workers.turn.conclude import effects_of, end_mail, with_usage
+from workers.turn.conclude import effects_of, end_mail, end_unfinished, with_usage
 from workers.turn.outcome import Conclusion
 from workers.turn.run import knowing_steps
 
@@ -50,9 +50,5 @@ def cut_short(attempt: Attempt, kept: Result) -> Conclusion:
 
 
 async def stopped_before(attempt: Attempt) -> Conclusion:
-    """End mail that /stop dropped before this attempt. If earlier attempts had effects, a note of them stays."""
-    attempt = await knowing_steps(attempt)
-    rows: Sequence[Entry] = ()
-    if had := effects_of(attempt):
-        rows = (marks.user_row(attempt.inbound), Entry("assistant", STOPPED + had))
-    return end_mail(attempt, Ending(State.SUPERSEDED, "stopped"), entries=rows)
+    """End mail that /stop dropped before this attempt. Nothing is said: /stop has its own answer."""
+    return end_unfinished(await knowing_steps(attempt), Ending(State.SUPERSEDED, "stopped"), STOPPED)

@@ -20,7 +20,7 @@ from workers.turn.asking import hear_answer
 from workers.turn.attempt import Attempt, HeldKey
 from workers.turn.background import open_task
 from workers.turn.busy.collect import collected, collects
-from workers.turn.conclude import announce, bury, command_done, commit_change, end_mail
+from workers.turn.conclude import announce, bury, command_done, commit_change, end_unfinished
 from workers.turn.counting import GivenUp, begin_attempt
 from workers.turn.cut_short import stopped_before
 from workers.turn.editing import taken_back
@@ -30,6 +30,8 @@ from workers.turn.outcome import REOPEN, Conclusion, Lost, Reopen
 from workers.turn.question import ASKING, expired_ask, with_questions_closed
 from workers.turn.run import knowing_steps
 from workers.turn.waiting import observe_wait
+
+BEYOND_BUDGET = "(This could not be finished: the budget was used up.)"
 
 
 async def begin(held: HeldKey, opened: Opened) -> Attempt | Conclusion | Lost:
@@ -94,8 +96,8 @@ async def decide(attempt: Attempt) -> Attempt | Conclusion | Reopen:
         return announce(attempt)
     if inbound.kind is Kind.TASK:
         begun = await open_task(attempt)
-        if isinstance(begun, Conclusion):
-            return begun
+        if begun is None:
+            return await stopped_before(attempt)
         attempt = begun
     if may_go_on(inbound):
         album = await rest_of_album(attempt.lease, attempt.mail, attempt.parts.pipe.store.journal)
@@ -113,7 +115,8 @@ async def decide(attempt: Attempt) -> Attempt | Conclusion | Reopen:
     if budgets is not None and (refusal := await budgets.refusal(attempt.owner())) is not None:
         if attempt.taken_up is not None and inbound.kind is Kind.MESSAGE:  # the question stays open for another day
             attempt = replace(attempt, taken_up=None)
-        return end_mail(attempt, Ending(State.REJECTED, "budget"), (Reply(refusal),))
+        ending, attempt = Ending(State.REJECTED, "budget"), await knowing_steps(attempt)
+        return end_unfinished(attempt, ending, BEYOND_BUDGET, (Reply(refusal),))
     return attempt
 
 

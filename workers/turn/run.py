@@ -184,7 +184,7 @@ async def run(prepared: Prepared) -> Result:
     try:
         await busy.begin(reading.stop)
         if received_at <= lease.drop_until_ms and attempt.inbound.kind.is_dropped_by_stop:  # it came after we opened
-            raise Stopped(Result())
+            raise Stopped(reading.so_far())
         with stage("agent"):
             result = await reading.result()
         if live is not None:

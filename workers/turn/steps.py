@@ -28,8 +28,10 @@ from shared.failpoints import reach
 from shared.lane import Lease
 from shared.messages import Entry
 from shared.store.runs import BEGUN, CALL, DONE, LONE, RESPONSE, Hold, RecordedStep, Runs
+from workers.agents.heard import NOT_RUN
 
 RETRY_SECONDS = 0.5  # between tries to write while the database is away
+LEFT_OUT = "Not run: the turn went on without it."  # what the model reads of a call that never began
 
 
 class RunLog:
@@ -45,6 +47,8 @@ class RunLog:
         self.is_open = bool(earlier)  # whether the database may have the run
         # A commit that counts the cost of steps also keeps what was said before them: that is in the history now.
         earlier = [_without_said(step) if step.n <= counted else step for step in earlier]
+        last = self._last_response()
+        earlier = [self._passed_over(step) if step.n < last else step for step in earlier]
         self.rows = _rows(earlier)  # what earlier attempts finished
         self.took = tuple(str(row.inbound_id) for step in earlier for row in step.took)  # mail that `rows` show
         self._counted = counted  # the last step whose cost a commit has counted
@@ -98,12 +102,24 @@ class RunLog:
         """The rows of steps, of this attempt and those before it, whose cost no commit has counted."""
         return [step.row for step in self._steps.values() if step.row is not None and step.n > self._counted]
 
-    def is_answer(self, row: Entry) -> bool:
-        """Whether a row is a finished answer that is a step, and that no commit has kept."""
-        return is_finished(row) and row in self.uncounted
+    @property
+    def answers(self) -> list[Entry]:
+        """The finished answers that are steps, and that no commit has kept."""
+        return [row for row in self.uncounted if is_finished(row)]
 
     def marked(self, rows: Sequence[Entry]) -> Sequence[Entry]:
-        """The rows, with a mark on the results of calls that may have happened: traces show them."""
+        """The rows as they are kept: a mark is on the results of calls that may have happened, for traces. No row says of a call that an
+        earlier attempt began that it was not run, though this attempt was stopped before it came to it."""
+        begun = {step.call_id: step for step in self._steps.values() if self._is_left_begun(step)}
+        if begun:
+            told: dict[str | None, str] = {id: self._may_have_happened(step).text for id, step in begun.items()}
+            last = max((n for n, row in enumerate(rows) if calls(row)), default=len(rows))
+            rows = [
+                replace(row, text=told[answers(row)])
+                if n > last and row.text == NOT_RUN and answers(row) in told
+                else row
+                for n, row in enumerate(rows)
+            ]
         if not self._unknown:
             return rows
         return [
@@ -121,9 +137,24 @@ class RunLog:
     def _next(self) -> int:
         return self.last + 1
 
+    def _last_response(self) -> int:
+        return max((step.n for step in self._steps.values() if step.kind == RESPONSE), default=0)
+
+    def _passed_over(self, step: RecordedStep) -> RecordedStep:
+        """A call of an earlier response that nobody saw end: the model was told why when the run went on, and must not forget it."""
+        if step.kind != CALL or step.outcome is not None:
+            return step
+        told = self._may_have_happened(step) if step.state == BEGUN else Stepped(LEFT_OUT, ok=False, how=How.SKIPPED)
+        return replace(step, outcome=told)
+
+    def _is_left_begun(self, step: RecordedStep) -> bool:
+        """Whether an earlier attempt began the call, nobody saw it end, and this attempt did not come as far."""
+        is_begun = step.kind == CALL and step.state == BEGUN and step.outcome is None
+        return is_begun and step.n > self._last_response() and step.n not in self._given
+
     def _found(self, call: Call) -> RecordedStep | None:
         """The step of a call: one of the last response, or one without a response that an earlier attempt made."""
-        last = max((step.n for step in self._steps.values() if step.kind == RESPONSE), default=0)
+        last = self._last_response()
         for step in self._steps.values():
             if step.n in self._given or (step.call_id, step.name) != (call.id, call.name):
                 continue

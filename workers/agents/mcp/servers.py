@@ -25,22 +25,25 @@ class SupervisedServers:
             for name, config in sorted(settings.items())
         }
         self._required = {name for name, config in settings.items() if config.required}
-        self._missed: set[str] = set()  # servers whose absence was told
+        self._missed: set[SupervisedServer] = set()  # whose absence was told: everybody's, or a person's own
 
     async def tools(self, asker: Source) -> tuple[list[McpTool], list[str]]:
         """The tools of all servers that answer this person, always in the same order, and notices about those that have gone since.
 
         Outage where a server that is required does not answer.
         """
-        found = await asyncio.gather(*(_tools(server, asker) for server in self._servers.values()))
+        reached = [each.of(asker) if isinstance(each, PersonalServer) else each for each in self._servers.values()]
+        found = await asyncio.gather(*map(_tools, reached))
         notices: list[str] = []
-        for name, tools in zip(self._servers, found, strict=True):
+        for name, server, tools in zip(self._servers, reached, found, strict=True):
+            if server is None:  # they have no token: what others are told does not change
+                continue
             if tools is not None:
-                self._missed.discard(name)
+                self._missed.discard(server)
             elif name in self._required:
                 raise Outage(f"the MCP server {name} is away", provider=name)
-            elif name not in self._missed:
-                self._missed.add(name)
+            elif server not in self._missed:
+                self._missed.add(server)
                 notices.append(f"I have to do without the tools of {name} for now: it does not answer.")
         return [tool for tools in found for tool in tools or ()], notices
 
@@ -48,10 +51,9 @@ class SupervisedServers:
         await asyncio.gather(*(server.close() for server in self._servers.values()))
 
 
-async def _tools(server: SupervisedServer | PersonalServer, asker: Source) -> list[McpTool] | None:
+async def _tools(server: SupervisedServer | None) -> list[McpTool] | None:
     """None: it does not answer."""
     try:
-        reached = server.of(asker) if isinstance(server, PersonalServer) else server
-        return tools_of(reached, await reached.tools()) if reached is not None else []
+        return tools_of(server, await server.tools()) if server is not None else []
     except ServerAway:
         return None

@@ -65,11 +65,13 @@ class Arguments:
         return {"type": "object", "properties": {}, **schema}
 
     def read(self, written: str) -> dict[str, Any]:
-        """What the model wrote as JSON, as the function's types want it. WrongArguments otherwise."""
+        """What the model wrote as JSON, as the function's types want it. WrongArguments otherwise, also for NaN and the like, which
+        pydantic would take: a row of the conversation cannot say them."""
         try:
             checked = self._model.model_validate_json(written or "{}")
         except ValidationError as error:
             raise WrongArguments(_complaints(error)) from None
+        read_object(written)
         return {str(field.alias): getattr(checked, name) for name, field in self._model.model_fields.items()}
 
 

@@ -25,7 +25,8 @@ def is_question(call: Call) -> bool:
 def question_of(call: Call, id: str, expires: timedelta) -> Ask:
     """What the user is asked by a call whose arguments are right."""
     written = ask_user.arguments(call.arguments)
-    return Ask(id, written["question"] or "?", tuple(written["choices"] or ()), expires)
+    choices = [choice for choice in written["choices"] or () if choice.strip()]
+    return Ask(id, written["question"].strip() or "?", tuple(choices), expires)
 
 
 def answer_of(said: Said) -> str:

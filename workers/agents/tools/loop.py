@@ -28,7 +28,7 @@ from typing import Any
 from shared.agent.events import Began, Call, Delta, Done, Ended, Event, Notice, Restarted, Row, Spent, Thought, Took
 from shared.agent.steps import Stepped
 from shared.agent.turn import Turn
-from shared.context.marks import NAME, REASONING, TOOL_CALL_ID, TOOL_CALLS, USAGE, answers, calls, is_finished
+from shared.context.marks import NAME, REASONING, TOOL_CALL_ID, TOOL_CALLS, UNREAD, USAGE, answers, calls, is_finished
 from shared.context.shared_thread import is_shared, signed
 from shared.errors import Permanent, Transient
 from shared.messages import Entry, Reply
@@ -48,6 +48,7 @@ CUT = "Not run: your answer reached its length limit before these arguments were
 CUT_TWICE = "I stopped: what I wanted to do is too long for one answer of the model."
 CAME_IN = "Not run: a message of the user came in before this began."
 TAKEN_AT_ONCE, TAKEN_AT_MOST = 3, 5  # messages per request, and requests of a turn that show any
+NO_OBJECT = "(no object)"  # stands for arguments that nobody kept, because they were none
 LIMIT_REACHED = "Not run: this turn has reached its limit of tool calls."
 
 
@@ -205,10 +206,7 @@ class Loop:
         raise Transient("the model answered nothing")
 
     def _row(self, response: Response) -> Entry:
-        made = [
-            {"id": call.id, "name": call.name, "arguments": call.arguments if is_object(call.arguments) else "{}"}
-            for call in response.calls
-        ]
+        made = [_written(call) for call in response.calls]
         data: dict[str, Any] = {
             USAGE: response.usage,
             REASONING: response.reasoning,
@@ -302,6 +300,13 @@ def _earlier(turn: Turn) -> list[Entry]:
     return [signed(row, turn.sender_key) for row in turn.rows]
 
 
+def _written(call: Call) -> dict[str, Any]:
+    """A call as its row keeps it. Providers refuse a history with arguments that are no object."""
+    if is_object(call.arguments or "{}"):
+        return {"id": call.id, "name": call.name, "arguments": call.arguments or "{}"}
+    return {"id": call.id, "name": call.name, "arguments": "{}", UNREAD: True}
+
+
 def _is_empty(response: Response) -> bool:
     return not response.text and not response.calls
 
@@ -315,7 +320,9 @@ def _checked(response: Response) -> Response:
     seen: set[str] = set()
     made: list[Call] = []
     for n, call in enumerate(response.calls):
-        id = call.id if call.id not in seen else f"{call.id}_{n}"
+        id = call.id
+        while id in seen:  # a made one too may be taken
+            id = f"{id}_{n}"
         seen.add(id)
         made.append(replace(call, id=id, name=call.name or "unnamed"))
     return replace(response, calls=tuple(made)) if made else response
@@ -328,7 +335,7 @@ def _unanswered(rows: Sequence[Entry]) -> list[Call]:
         return []
     given = {answers(row) for row in rows[last + 1 :]}
     return [
-        Call(call["id"], call["name"], call.get("arguments") or "{}")
+        Call(call["id"], call["name"], NO_OBJECT if call.get(UNREAD) else call.get("arguments") or "{}")
         for call in calls(rows[last])
         if call["id"] not in given
     ]
