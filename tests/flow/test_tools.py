@@ -10,12 +10,15 @@ from typing import Any
 import orjson
 import pytest
 from pydantic import SecretStr
+from structlog.testing import capture_logs
 
 from keyturn import Began, CallContext, Done, Ended, Event, Row, Turn, tool
 from shared.agent.steps import UnrecordedSteps
 from shared.errors import ConfigurationError, Stopped
 from shared.messages import Entry
+from shared.pipeline import Pipeline
 from shared.settings import LlmSettings
+from shared.settings.agents import McpServer
 from tests.support import toolbox
 from tests.support.openai import KEY, MODEL, TOO_LONG, Asked, Provider, a_call, open_provider
 from tests.support.pipe import Rig, an_inbound, key_of
@@ -26,6 +29,7 @@ from workers.agents.model.conversation import CUT_RESULT, SHORT_RESULT
 from workers.agents.reading import Reading
 from workers.agents.tools.arguments import WrongArguments
 from workers.agents.tools.loop import CUT, CUT_TWICE
+from workers.process.parts import open_parts
 
 SECONDS = 60
 TOOLS = ("tests.support.toolbox",)
@@ -352,3 +356,19 @@ def test_a_tool_can_still_be_called_and_its_parameters_may_have_any_name() -> No
 def test_a_module_without_tools_is_said_at_the_start(module: str, complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         LlmAgent(LlmSettings(model="m", base_url="http://127.0.0.1:1/v1", tools=(module,)))
+
+
+@pytest.mark.parametrize(
+    ("own_tools", "unknown"),
+    [((), ["ad", "memory_add", "zzz*", "shopping"]), (("memory",), ["ad", "zzz*", "shopping"])],
+)
+async def test_a_name_to_be_approved_that_no_tool_has_is_said_when_the_worker_starts(
+    pipe: Pipeline, own_tools: tuple[str, ...], unknown: list[str]
+) -> None:
+    about: dict[str, Any] = {"tools": TOOLS, "own_tools": own_tools, "mcp": {"shop": McpServer(line="true")}}
+    approve = ("ad", "add", "a*", "memory_add", "shop__buy", "sh*", "zzz*", "shopping")
+    with capture_logs() as lines:
+        agent = LlmAgent(LlmSettings(model=MODEL, base_url="http://127.0.0.1:1/v1", approve=approve, **about))
+        async with open_parts(pipe, agent, "w1"):
+            pass
+    assert [line["name"] for line in lines if line["event"] == "LLM__APPROVE names no tool"] == unknown

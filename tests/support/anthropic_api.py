@@ -95,7 +95,7 @@ class AnthropicProvider:
 def streamed(model: str, blocks: Sequence[Block]) -> list[bytes]:
     """The events of an answer: a text in two halves, the arguments of a call too."""
     usage = {"input_tokens": 7, "output_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 0}
-    message = {
+    message: dict[str, Any] = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [], "stop_reason": None,
         "stop_sequence": None, "usage": usage,
     }  # fmt: skip

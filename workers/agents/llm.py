@@ -31,6 +31,7 @@ from datetime import UTC, timedelta, tzinfo
 from math import inf
 from typing import TYPE_CHECKING
 
+from shared import log
 from shared.agent.events import Event, Notice
 from shared.agent.turn import Turn
 from shared.errors import ConfigurationError, Permanent, PipelineError, Transient
@@ -46,7 +47,7 @@ from workers.agents.model.contract import Model, ModelRefused, Prompt, Response
 from workers.agents.model.conversation import ModelConversation
 from workers.agents.model.fallback import ModelLine, RestingModels
 from workers.agents.prompt_files import SystemPrompt
-from workers.agents.tools.approval import Approval
+from workers.agents.tools.approval import Approval, names_no_tool
 from workers.agents.tools.ask_user import ask_user
 from workers.agents.tools.limits import Spending, TurnLimits
 from workers.agents.tools.loop import Loop
@@ -92,12 +93,21 @@ class LlmAgent(NeedsNoTask):
             config.max_turn_seconds or inf,
             config.max_turn_cost or inf,
         )
+        if not self.own_tools:  # else there will be more tools
+            self._look_for_unknown_names()
 
     def take_tools(self, tools: Sequence[Tool]) -> None:
         """Offer Keyturn's own tools beside those of LLM__TOOLS, which keep their names."""
         names = {tool.name for tool in self._user_tools}
         self._offered = [*self._user_tools, *(tool for tool in tools if tool.name not in names)]
         self._tools = self._toolbox(self._offered)
+        self._look_for_unknown_names()
+
+    def _look_for_unknown_names(self) -> None:
+        """Say which names of LLM__APPROVE are no tool's: one whose name is mistyped there would run unasked."""
+        for pattern in self._config.approve:
+            if names_no_tool(pattern, [tool.name for tool in self._offered], self._config.mcp):
+                log.get().warning("LLM__APPROVE names no tool", name=pattern)
 
     def take_admission(self, admission: ProviderAdmission) -> None:
         """Ask before each request, of every model, from now on."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from hashlib import blake2b
 
 from shared.agent.events import Ask, Call
@@ -22,6 +25,15 @@ UNATTENDED = (
 )
 DENIED = "Not run: denied by the user."
 NO_ANSWER = "Not run: denied, because nobody answered in time."
+
+
+def names_no_tool(pattern: str, tools: Iterable[str], servers: Iterable[str]) -> bool:
+    """Whether a name or pattern of LLM__APPROVE can mean none of the tools, and none of an MCP server, whose tools are known later."""
+    fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    later = [f"{server}__" for server in servers]
+    if any(fixed.startswith(begins) or (fixed != pattern and begins.startswith(fixed)) for begins in later):
+        return False
+    return not any(fnmatchcase(tool, pattern) for tool in tools)
 
 
 class Approval:
