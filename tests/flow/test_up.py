@@ -120,6 +120,14 @@ def test_what_an_agent_prints_stands_between_the_log_lines(place: Place) -> None
     assert "printed" not in place.said("up")
 
 
+def test_an_agent_that_blocks_the_event_loop_is_told_of(place: Place) -> None:
+    place.write("mybot.py", "import time\nasync def answer(text):\n    time.sleep(4)\n    return text\n")
+    place.up(agent="mybot:answer")
+    assert place.run("chat", "-m", "hello").stdout == "hello\n"
+    place.until(lambda: "the event loop stood still" in place.said("up", "err"))
+    assert "asyncio.to_thread" in place.said("up", "err")
+
+
 # -- what cannot work is said at once
 
 

@@ -49,6 +49,7 @@ class HttpServerError(failures.ModelServerError, failures.ModelHTTPError): ...
         (failures.ModelAuthenticationError("m", "secret"), ModelRefused),
         (failures.ModelQuotaExceededError("m", "secret"), QuotaUsedUp),
         (failures.ContentFilterError("secret"), ModelRefused),
+        (failures.UsageLimitExceeded("secret"), ModelRefused),
         (failures.UserError("secret"), ModelRefused),
         (failures.ModelRateLimitError("m", "secret"), RateLimited),
         (failures.ModelUnavailableError("m", "secret"), Outage),

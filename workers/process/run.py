@@ -16,6 +16,7 @@ from uuid import uuid4
 import uvloop
 
 from shared import keys, log, settings
+from shared.background import end_tasks
 from shared.codec import Serializer
 from shared.interpreter import share_with_threads
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
@@ -32,6 +33,7 @@ from workers.agents.resolve import resolve
 from workers.process.parts import open_parts
 from workers.process.room import Room
 from workers.process.rq_worker import KeyturnWorker
+from workers.process.stalls import tell_of_stalls
 
 LANES = (TURNS, DELIVERIES, CONTROL)
 # Objects of running turns are looked through for garbage once while they are new, and again after 100,000 more. With Python's
@@ -121,7 +123,11 @@ async def _serve(pipe: Pipeline, agent: Agent, lanes: Sequence[str], name: str, 
         log.get().info("working", worker=name, concurrency=config.concurrency)
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what is there now stays: looking through all of it again and again would stop every turn for a while
-        await asyncio.gather(*(worker.run(parts, server, rooms, stopping, lanes) for worker, server in workers))
+        stalls = asyncio.create_task(tell_of_stalls())
+        try:
+            await asyncio.gather(*(worker.run(parts, server, rooms, stopping, lanes) for worker, server in workers))
+        finally:
+            await end_tasks(stalls)
         log.get().info("stopped", worker=name)
 
 

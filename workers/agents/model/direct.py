@@ -150,7 +150,8 @@ def classified(error: Exception, provider: str) -> PipelineError:
         return QuotaUsedUp(what)
     if status in NO_ACCESS:
         return AccessRefused(what)
-    lost = failures.ModelRequestRejectedError | failures.ContentFilterError
+    # A limit that an agent sets itself is reached again on every try.
+    lost = failures.ModelRequestRejectedError | failures.ContentFilterError | failures.UsageLimitExceeded
     if isinstance(error, lost | failures.UserError):
         return ModelRefused(what)
     return Transient(what)
