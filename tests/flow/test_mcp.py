@@ -155,6 +155,24 @@ async def test_ag41_a_call_that_ends_the_server_fails_and_the_next_one_works() -
         assert await said(agent, 'shop__add {"a": 2, "b": 3}') == "5"
 
 
+async def test_a_server_that_hangs_in_one_call_after_the_other_is_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.agents.mcp.server.HUNG_SECONDS", 0.0)
+    async with open_provider(answer=calls) as provider:
+        agent = LlmAgent(config(provider, {"shop": stdio()}, tool_seconds=1))
+        assert agent._servers is not None
+        try:
+            hung = int(await said(agent, "shop__where"))
+            os.kill(hung, signal.SIGSTOP)
+            for _ in range(3):
+                assert "1 s" in await said(agent, "shop__where")
+            await all_gone([hung])
+            while "1 s" in (answer := await said(agent, "shop__where")):  # where the machine is slow
+                pass
+            assert int(answer) != hung
+        finally:
+            await agent._servers.close()
+
+
 async def test_ag41_after_two_failures_in_a_row_its_tools_are_gone_with_one_notice_and_others_work() -> None:
     async with an_agent(bad=stdio("--broken"), shop=stdio()) as agent:
         first = [event async for event in agent.run(a_turn("tools"))]

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 FAILURES = 2  # in a row, until the tools are taken away
 AWAY_SECONDS, LONGEST_AWAY_SECONDS = 30.0, 600.0
+UNANSWERED = 3  # calls in a row that were given up, until a server that says nothing is started anew
+HUNG_SECONDS = 5.0  # a call that was given up sooner, by a user who stopped the turn, says nothing about the server
 PAGES = 100  # of a list of tools
 KEY = "keyturn/idempotency-key"
 
@@ -76,6 +78,7 @@ class SupervisedServer:
         self._starting: asyncio.Task[_Connection] | None = None
         self._last_words = ""  # the last line that the program wrote to stderr
         self._failures = 0
+        self._unanswered = 0  # calls in a row that were given up
         self._away_until = 0.0
         self._away_seconds = AWAY_SECONDS
         self._known: dict[str, ToolSpec] = {}  # as the model was first told: it is not told anything else
@@ -111,20 +114,32 @@ class SupervisedServer:
             self._was_used()
 
     async def _call(self, tool: str, arguments: dict[str, Any], key: str) -> mcp_types.CallToolResult:
-        connection = await self._connected()
+        connection, begun = await self._connected(), time.monotonic()
         meta: Any = {KEY: key}
         try:
             result = await connection.client.call_tool(tool, arguments, meta=meta)
+        except asyncio.CancelledError:  # nobody waits for it any longer
+            if time.monotonic() - begun >= HUNG_SECONDS:
+                self._was_silent(connection)
+            raise
         except MCPError as error:
             if error.code != mcp_types.CONNECTION_CLOSED:
+                self._unanswered = 0
                 raise
             self._lost(connection, error)
             raise ServerAway(f"the server {self.name} ended before it answered") from None
         except (httpx2.HTTPError, OSError) as error:
             self._lost(connection, error)
             raise ServerAway(f"the server {self.name} does not answer") from None
-        self._failures, self._away_seconds = 0, AWAY_SECONDS
+        self._failures, self._away_seconds, self._unanswered = 0, AWAY_SECONDS, 0
         return result
+
+    def _was_silent(self, connection: _Connection) -> None:
+        """A call was given up. After several in a row without any answer the server counts as dead: another is started."""
+        self._unanswered += 1
+        if self._unanswered >= UNANSWERED and self._connection is connection:
+            self._unanswered = 0
+            self._lost(connection, TimeoutError())
 
     def spec(self, tool: mcp_types.Tool, shown_as: str) -> ToolSpec:
         """A tool as the model is told of it: as it was first told, whatever the server says by now."""
