@@ -1,4 +1,4 @@
--- Questions to people. Tables: asks, runs. What a commit writes of them it writes only if it won its session: `ours` is given by
+-- Questions to people. Tables: asks, runs, facts. What a commit writes of them it writes only if it won its session: `ours` is given by
 -- batch.sql.
 
 -- name: commit_parked_run
@@ -69,6 +69,17 @@ SELECT state FROM asks WHERE session_key = :session_key AND state <> 'open' ORDE
 SELECT id, text, session_key, expires_at, source AS source_json FROM asks
 WHERE state = 'open' AND expires_at <= :now AND expires_at >= :after_at AND (expires_at > :after_at OR id > :after_id)
 ORDER BY expires_at, id LIMIT :limit
+
+-- name: unmark_waiting
+-- Take the run of a question that ends without a turn out of the session's fact `asking`, unless another question of it is open.
+UPDATE facts SET value = TRIM(REPLACE(' ' || value || ' ', ' ' || (SELECT run_id FROM asks WHERE id = :ask) || ' ', ' '))
+WHERE name = 'asking' AND scope = (SELECT session_id FROM asks WHERE id = :ask)
+  AND NOT EXISTS (SELECT 1 FROM asks AS other JOIN asks AS ended ON ended.run_id = other.run_id
+                  WHERE ended.id = :ask AND other.id <> :ask AND other.state = 'open')
+
+-- name: drop_unmarked
+-- Forget the fact where no run is left in it.
+DELETE FROM facts WHERE name = 'asking' AND value = '' AND scope = (SELECT session_id FROM asks WHERE id = :ask)
 
 -- name: expire_ask
 -- End an open question without a turn.

@@ -28,6 +28,7 @@ from workers.agents.resolve import resolve
 from workers.agents.tools.approval import SHOWN_CHARACTERS, TOO_LONG
 from workers.side.budget import Budgets
 from workers.turn.asking import PARTLY_LOST
+from workers.turn.open import load_session
 from workers.turn.question import ASKING
 from workers.turn.take import take_turns
 from workers.upkeep import asks as upkeep
@@ -152,6 +153,7 @@ async def test_ag7_a_question_whose_mail_never_gets_a_turn_is_ended_without_one(
             await drop_message(rig.pipe, id, tell=False)
         await overdue(rig)
     assert await questions(rig) == ["expired"] and await waiting(rig) == []
+    assert ASKING not in (await load_session(key_of(), rig.pipe.store)).facts  # so steering and collecting go on
     await write(rig.pipe.store, "UPDATE runs SET created_at = :at", at=now_ms() - 2 * AGE_MS)
     await LeftoverRuns(rig.pipe).look()
     assert await left_in_sql(rig) == 0
