@@ -10,6 +10,7 @@ import typer
 from keyturn.cli import show
 from keyturn.cli.acting import act, act_in_store, operator
 from keyturn.cli.deployment import ask, ask_store
+from shared.finding import counted
 from shared.reading.dead_letters import LetterState, dead_letter, dead_letters
 
 if TYPE_CHECKING:
@@ -136,7 +137,9 @@ def _bulk(action: LetterAction, wanted: LetterFilter, dry_run: bool, json: bool)
         result = {"done": run.done, "failed": run.failed, "left": run.left, "stopped": run.stopped or None}
         show.as_json({"matching": found, "result": None if dry_run else result})
     else:
-        typer.echo(f"{found.count} open dead letters of {found.conversations} conversations match")
+        letters = counted(found.count, "open dead letter", "open dead letters")
+        conversations = counted(found.conversations, "conversation", "conversations")
+        typer.echo(f"{letters} of {conversations} {'matches' if found.count == 1 else 'match'}")
         if not dry_run:
             typer.echo(f"{action}: {run.done} done")
             for why, count in run.failed:

@@ -8,6 +8,7 @@ import typer
 
 from keyturn.cli import show
 from keyturn.cli.deployment import ask
+from shared.finding import counted
 
 if TYPE_CHECKING:
     from shared.pipeline import Pipeline
@@ -22,7 +23,8 @@ def reload(json: show.Json = False) -> None:
     if json:
         show.as_json({"told": told})
     else:
-        typer.echo(f"told {told} receivers and listeners; each logs what changed, and what needs a restart")
+        who = counted(told, "receiver or listener", "receivers and listeners")
+        typer.echo(f"told {who}; each logs what changed, and what needs a restart")
 
 
 async def _reload(pipe: Pipeline) -> int:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from shared.context.marks import USAGE, calls
+from shared.finding import counted
 from shared.messages import Entry
 from shared.value import value
 
@@ -42,7 +43,8 @@ class Spending:
         granted for what the user said meanwhile."""
         limits = self._limits
         if self._requests >= limits.requests + is_granted:
-            return f"I stopped: this took more than {limits.requests} requests to the model, which is the limit for one message."
+            most = counted(limits.requests, "request to the model", "requests to the model")
+            return f"I stopped: this took more than {most}, which is the limit for one message."
         if self._tokens >= limits.tokens:
             return f"I stopped: this took {self._tokens} tokens, and {limits.tokens:.0f} are the limit for one message."
         if self._cost >= limits.cost_usd:
@@ -57,7 +59,8 @@ class Spending:
         self._calls += count
         if self._calls <= self._limits.calls:
             return ""
-        return f"I stopped: this took more than {self._limits.calls} tool calls, which is the limit for one message."
+        most = counted(self._limits.calls, "tool call", "tool calls")
+        return f"I stopped: this took more than {most}, which is the limit for one message."
 
     def used(self, usage: Mapping[str, Any]) -> None:
         self._tokens += usage.get("total", 0)
