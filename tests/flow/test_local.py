@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import orjson
 import pytest
+
+from shared.embedded import child
+from tests.conftest import WEBHOOK_SECRET
+from tests.flow.test_examples import place_with, send, start_callback
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 300
@@ -27,15 +32,22 @@ TURNS = """
 import asyncio, orjson, sys
 from shared.agent.turn import Turn
 from shared.messages import Inbound, Source
-from tests.support.reading import answer_of
+from shared.agent.events import Delta
+from workers.agents.reading import Reading
 from workers.agents.resolve import resolve
 
 async def main():
     agent = resolve("local")
     def turn(n, text):
         return Turn(f"t{n}", "agent:main:local:dm:c", "s", (), (Inbound(f"in_{n}", str(n), Source("local", "c"), text),))
-    results = await asyncio.gather(*(answer_of(agent, turn(n, "Say hello to a friend.")) for n in range(3)))
-    lines = [{"text": r.replies[0].text, "usage": r.entries[0].data["usage"]} for r in results]
+    seen = [[], [], []]
+    asked = [Reading(agent, turn(n, "Say hello to a friend."), seen[n].append) for n in range(3)]
+    results = await asyncio.gather(*(one.result() for one in asked))
+    pieces = [sum(isinstance(event, Delta) for event in events) for events in seen]
+    lines = [
+        {"text": r.replies[0].text, "usage": r.entries[0].data["usage"], "pieces": n}
+        for r, n in zip(results, pieces, strict=True)
+    ]
     sys.stdout.buffer.write(orjson.dumps(lines))
 
 asyncio.run(main())
@@ -65,6 +77,7 @@ def test_a_real_model_answers_offline_several_at_once(offline: dict[str, str], t
     assert len(answers) == 3
     for answer in answers:
         assert answer["text"].strip() and answer["usage"]["input"] > 10
+        assert answer["pieces"] > 1  # it is streamed
         assert 0 < answer["usage"]["output"] <= 24 and answer["usage"]["model"].startswith("SmolLM2")
 
 
@@ -84,3 +97,26 @@ def test_keyturn_chat_talks_with_the_local_model_offline(offline: dict[str, str]
         line for line in said.splitlines() if line.strip() and not line.startswith(("starting", "Type a message"))
     ]
     assert spoken and not spoken[0].startswith(("Sorry", "echo:")), said + ended.stderr.decode()[-2000:]
+
+
+def test_a_webhook_is_answered_by_the_local_model_offline_and_its_tokens_are_stored(
+    offline: dict[str, str], tmp_path: Path
+) -> None:
+    place, port = place_with(tmp_path, "send.py", "callback.py"), child.free_port()
+    place.environment |= {
+        **offline,
+        "KEYTURN_WEBHOOK__SECRETS": WEBHOOK_SECRET,
+        "KEYTURN_WEBHOOK__CALLBACK_URL": f"http://127.0.0.1:{port}/",
+    }
+    callback = start_callback(place, port)
+    try:
+        place.up("--agent", "local")
+        place.environment["NO_PROXY"] = "127.0.0.1"  # of the program that sends
+        send(place, (sys.executable, "send.py"), "Say hello to a friend.")
+        place.until(lambda: place.said("callback") != "")
+        assert place.said("callback").removeprefix("c1: ").strip()
+        [used] = orjson.loads(place.run("usage", "--by", "model", "--json").stdout)
+        assert used["model"].startswith("SmolLM2") and used["input"] > 10 and 0 < used["output"] <= 24
+    finally:
+        child.stop(callback, signal.SIGTERM, 10)
+        place.close()
