@@ -230,6 +230,20 @@ async def _count(asked: Any, count: int) -> bool:
     return bool(await asked == count)
 
 
+async def a_paused_key_leaves_and_goes_on(pipe: Pipeline) -> None:
+    """A pause holds a key, its server is drained until it is empty, and the key is answered when the pause ends."""
+    rig, there = Rig(pipe), pipe.servers.all[1]
+    [chat] = chats_on(pipe, there, 1)
+    await pause(pipe, "lane:turns", by="ann")
+    async with working(pipe):
+        await rig.accept("0", chat=chat)
+        await until(lambda: _count(there.client.zcard(keys.parked("turns")), 1))
+        await drain(pipe, there.name, by="ann")
+        await until(lambda: is_empty(there))
+        await resume(pipe, "lane:turns")
+        await until(lambda: answered(rig, [chat], 1))
+
+
 async def test_moving_a_paused_key_may_be_cut_short(
     two_servers: MakeSettings, monkeypatch: pytest.MonkeyPatch, foreseen: Callable[[str], None]
 ) -> None:
@@ -244,16 +258,7 @@ async def test_moving_a_paused_key_may_be_cut_short(
 
     monkeypatch.setattr("workers.upkeep.leaving.reach", cut)
     async with open_pipeline(two_servers()) as pipe:
-        rig, there = Rig(pipe), pipe.servers.all[1]
-        [chat] = chats_on(pipe, there, 1)
-        await pause(pipe, "lane:turns", by="ann")
-        async with working(pipe):
-            await rig.accept("0", chat=chat)
-            await until(lambda: _count(there.client.zcard(keys.parked("turns")), 1))
-            await drain(pipe, there.name, by="ann")
-            await until(lambda: is_empty(there))
-            await resume(pipe, "lane:turns")
-            await until(lambda: answered(rig, [chat], 1))
+        await a_paused_key_leaves_and_goes_on(pipe)
     assert len(reached) > 1
 
 
@@ -276,16 +281,7 @@ async def test_a_key_that_is_parked_again_at_a_drained_server_while_it_is_moved_
 
     monkeypatch.setattr("workers.upkeep.leaving.move", move_while_another_parks)
     async with open_pipeline(two_servers()) as pipe:
-        rig, there = Rig(pipe), pipe.servers.all[1]
-        [chat] = chats_on(pipe, there, 1)
-        await pause(pipe, "lane:turns", by="ann")
-        async with working(pipe):
-            await rig.accept("0", chat=chat)
-            await until(lambda: _count(there.client.zcard(keys.parked("turns")), 1))
-            await drain(pipe, there.name, by="ann")
-            await until(lambda: is_empty(there))
-            await resume(pipe, "lane:turns")
-            await until(lambda: answered(rig, [chat], 1))
+        await a_paused_key_leaves_and_goes_on(pipe)
     assert moved
 
 

@@ -46,9 +46,8 @@ def work(config: Settings, lanes: Sequence[str] = LANES) -> None:
     """Run turns and deliveries until SIGTERM or SIGINT, then drain."""
     log.setup_for(config, "work")
     share_with_threads()
-    with redirect_stdout(
-        sys.stderr
-    ):  # what an agent prints stands between the log lines; `up` has no standard output for it
+    # What an agent prints stands between the log lines: `up` has no standard output for it.
+    with redirect_stdout(sys.stderr):
         uvloop.run(_work(config, lanes))
 
 

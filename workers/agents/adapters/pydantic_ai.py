@@ -8,24 +8,13 @@ from typing import Any
 
 from pydantic_ai import exceptions as failures
 from pydantic_ai.agent import AbstractAgent
-from pydantic_ai.messages import (
-    ModelResponse,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
-    ToolCallPart,
-    ToolResultEvent,
-    UserPromptPart,
-)
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolResultEvent, UserPromptPart
 
 from shared.agent.events import Call, Delta, Event, Thought
 from shared.agent.turn import Turn
 from workers.agents.adapters.said import Transcribed, as_text, asked
 from workers.agents.model.direct import classified
-from workers.agents.model.direct_messages import messages, reasoning_of
+from workers.agents.model.direct_messages import messages, piece_of, reasoning_of
 from workers.agents.model.prices import Tokens
 from workers.agents.model.usage import usage_of
 
@@ -49,8 +38,8 @@ class PydanticAgent:
                     if self._original.is_model_request_node(node):
                         async with node.stream(run.ctx) as stream:
                             async for event in stream:
-                                for piece in _pieces(event):
-                                    yield piece
+                                if (piece := piece_of(event)) is not None:
+                                    yield Thought(piece.thought) if piece.thought else Delta(piece.text)
                     elif self._original.is_call_tools_node(node):
                         for one in _response(said, node.model_response):
                             yield one
@@ -66,18 +55,6 @@ class PydanticAgent:
             raise classified(error, "pydantic-ai") from None
         for one in said.end(as_text(output)):
             yield one
-
-
-def _pieces(event: Any) -> list[Event]:
-    match event:
-        case PartStartEvent(part=TextPart(content=text)) | PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
-            return [Delta(text)] if text else []
-        case (
-            PartStartEvent(part=ThinkingPart(content=text))
-            | PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text))
-        ):
-            return [Thought(text)] if text else []
-    return []
 
 
 def _response(said: Transcribed, response: ModelResponse) -> list[Event]:

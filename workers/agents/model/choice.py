@@ -53,8 +53,9 @@ def open_model(config: LlmSettings, setting: str = "LLM__MODEL") -> Model:
         hint = f"set {key}, or the variable that the provider reads. It says: " if config.api_key is None else ""
         raise ConfigurationError(f"{setting}={config.model}: {hint}{error}") from None
     except (ImportError, ValueError, TypeError) as error:
-        lacks = isinstance(error, ImportError) and config.model.partition(":")[0] in PACKAGED
-        hint = "install keyturn[anthropic] (`./run install anthropic`). " if lacks else ""
+        provider = config.model.partition(":")[0]
+        lacks = isinstance(error, ImportError) and provider in PACKAGED
+        hint = f"install keyturn[{provider}] (`./run install {provider}`). " if lacks else ""
         raise ConfigurationError(f"{setting}={config.model}: {hint}{error}") from None
 
 

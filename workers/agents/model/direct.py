@@ -9,19 +9,7 @@ from decimal import Decimal
 
 from pydantic_ai import exceptions as failures
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    ModelResponseStreamEvent,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
-    ToolCallPart,
-)
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models import Model as PydanticModel
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
@@ -34,7 +22,7 @@ from shared.context.marks import PICTURES
 from shared.errors import Outage, PipelineError, RateLimited, Transient
 from workers.agents.model.attachments import Picture
 from workers.agents.model.contract import AccessRefused, ModelRefused, Piece, Prompt, QuotaUsedUp, Response, TooLong
-from workers.agents.model.direct_messages import marks_of, messages, reasoning_of
+from workers.agents.model.direct_messages import marks_of, messages, piece_of, reasoning_of
 from workers.agents.model.prices import Tokens
 from workers.agents.model.usage import estimated, usage_of
 from workers.agents.openai_format.refusals import NO_ACCESS, PATIENCE, TOO_LONG_CODES
@@ -77,7 +65,7 @@ class DirectModel:
                 )
                 async with request as answer:
                     async for event in answer:
-                        if (piece := _piece(event)) is not None:
+                        if (piece := piece_of(event)) is not None:
                             yield piece
                     response = answer.get()
         except (failures.AgentRunError, failures.UserError) as error:
@@ -103,19 +91,6 @@ class DirectModel:
             return estimated(self.name, prompt, text)
         cost: Decimal | None = used.cost
         return usage_of(self.name, tokens, cost)
-
-
-def _piece(event: ModelResponseStreamEvent) -> Piece | None:
-    """What an event adds to the text or to the thoughts; None: neither."""
-    said = (
-        event.part if isinstance(event, PartStartEvent) else event.delta if isinstance(event, PartDeltaEvent) else None
-    )
-    match said:
-        case TextPart(content=text) | TextPartDelta(content_delta=text) if text:
-            return Piece(text)
-        case ThinkingPart(content=text) | ThinkingPartDelta(content_delta=text) if text:
-            return Piece(thought=text)
-    return None
 
 
 def _raw_end(response: ModelResponse) -> str:

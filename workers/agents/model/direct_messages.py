@@ -15,8 +15,12 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
     TextPart,
+    TextPartDelta,
     ThinkingPart,
+    ThinkingPartDelta,
     ToolCallPart,
     ToolReturnPart,
     UserContent,
@@ -37,6 +41,7 @@ from shared.context.marks import (
     text_block,
 )
 from shared.messages import Entry
+from workers.agents.model.contract import Piece
 
 ANTHROPIC, REDACTED = "anthropic", "redacted_thinking"
 IN_CONTENT = "content"  # the id of a thought that stood in the text, between tags
@@ -184,3 +189,16 @@ def _picture(url: str | None, about: dict[str, Any]) -> UserContent | None:
 def _text(fields: Mapping[str, Any], name: str) -> str | None:
     value = fields.get(name)
     return value if isinstance(value, str) and value else None
+
+
+def piece_of(event: object) -> Piece | None:
+    """What an event of a stream adds to the text or to the thoughts; None: neither."""
+    match event:
+        case PartStartEvent(part=TextPart(content=text)) | PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+            return Piece(text) if text else None
+        case (
+            PartStartEvent(part=ThinkingPart(content=text))
+            | PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text))
+        ):
+            return Piece(thought=text) if text else None
+    return None
