@@ -65,7 +65,7 @@ async def test_N67_a_turn_at_its_limit_goes_on_by_itself_towards_an_active_goal_
                 await rig.accept("please")
                 rows = (await has_rows(rig, 6 + 3 * 4))[6:]
             told = await ask(pipe.store, "SELECT payload FROM outbox ORDER BY id")
-    reason = "I stopped: this took more than 1 requests"
+    reason = "I stopped: this took more than 1 request to the model"
     assert before[3].startswith(reason) and [row.startswith(reason) for row in rows] == [False, False, False, True] * 3
     asked = [rows[0], *[row.splitlines()[0] for row in (rows[4], rows[8])]]
     assert asked == ["please", *[f"[Step {n} of at most 2 towards the goal]" for n in (1, 2)]]
