@@ -339,5 +339,7 @@ async def until(condition: Callable[[], object], seconds: float, what: str, ever
 
 
 def log_tail(cluster: Cluster, roles: Sequence[str] = ("receive", "work", "housekeep"), lines: int = 20) -> str:
-    """The last lines of each role, for a failure's message."""
-    return "\n".join(str(line) for role in roles for line in cluster.log_lines(role)[-lines:])
+    """The last lines of each process, for a failure's message: one that stands still may have said why long ago."""
+    paths = [path for role in roles for path in sorted((cluster.directory / "logs").glob(f"{role}-*.log"))]
+    tails = ((path.stem, path.read_text(errors="replace").splitlines()[-lines:]) for path in paths)
+    return "\n".join(f"{name}: {line}" for name, tail in tails for line in tail)
