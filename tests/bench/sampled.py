@@ -49,7 +49,6 @@ STAGES = (
     ("heartbeat and renewal", "shared/lane/renewal.py", "_renew_held"),
     ("SQL driver", "shared/store/database/sqlite/", ""),
     ("SQL driver", "shared/store/database/postgres/", ""),
-    ("SQL driver", "/psycopg_pool/", ""),
     ("4 turn", "workers/turn/", ""),
     ("4 turn", "workers/jobs.py", ""),
     ("worker", "workers/process/", ""),

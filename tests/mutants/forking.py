@@ -30,7 +30,6 @@ LIBRARIES = (
     "hypothesis",
     "prometheus_client",
     "psycopg",
-    "psycopg_pool",
     "pydantic_settings",
     "pytest",
     "redis.asyncio",

@@ -14,8 +14,7 @@ from shared.errors import Unavailable
 from shared.store.database import Row, Step
 from shared.store.database.postgres.composer import one_by_one, rows_of_steps, together
 from shared.store.database.postgres.connection import send
-from shared.store.database.postgres.connection_checks import ConnectionChecks
-from shared.store.database.postgres.errors import real_error, translated
+from shared.store.database.postgres.errors import real_error, reconnects, translated
 from shared.store.database.postgres.migrating import migrate, pending
 from shared.store.database.postgres.pool import Pool, new_pool
 from shared.store.database.postgres.watch import PrimaryWatch
@@ -33,15 +32,12 @@ class PostgresDatabase:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._checks = ConnectionChecks(pool)
         self._watch = PrimaryWatch(pool.primary, pool.connect_to)
 
     @classmethod
     async def open(cls, url: str, connections: int) -> PostgresDatabase:
         """Opens even while the server is down: calls then raise Unavailable until it is back."""
-        pool = new_pool(url, connections)
-        await pool.open(wait=False)
-        return cls(pool)
+        return cls(new_pool(url, connections))
 
     async def write(self, *steps: Step, can_linger: bool = False, raise_if_locked: bool = False) -> list[list[Row]]:
         # `can_linger` changes nothing: the server lets concurrent commits share a sync by itself.
@@ -61,8 +57,7 @@ class PostgresDatabase:
 
     async def close(self) -> None:
         await self._watch.close()
-        await self._checks.close()
-        await self._pool.close(timeout=2)
+        self._pool.close()
 
     async def _persist(
         self, steps: tuple[Step, ...], *, transaction: bool, raise_if_locked: bool = False
@@ -78,7 +73,8 @@ class PostgresDatabase:
                     if (races := races + 1) == TRIES:
                         raise Unavailable("PostgreSQL: too much contention") from None
                 elif not isinstance(error, psycopg.errors.LockNotAvailable) or time.monotonic() > give_up_at:
-                    self._checks.after(error)
+                    if reconnects(error):
+                        self._pool.renew()
                     raise translated(error, writing=transaction) from None
 
     async def _run(self, steps: tuple[Step, ...], *, transaction: bool) -> list[list[Row]]:

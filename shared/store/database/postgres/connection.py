@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from typing import Any, Self
 
 import psycopg
-from psycopg.pq import PipelineStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from shared.store.database import Row
 from shared.store.database.postgres.composer import Query
@@ -40,6 +41,7 @@ class PostgresConnection(psycopg.AsyncConnection[Row]):
     """A connection to the primary, with our settings. It knows whether it goes straight to the server."""
 
     pooled = False  # a pooler stands between us and the server
+    made_at = expires_at = 0.0  # monotonic
     server: Server
     primary: Primary
     standing: ServerStanding
@@ -78,9 +80,17 @@ class PostgresConnection(psycopg.AsyncConnection[Row]):
         return self.primary.is_old(self.standing)
 
     @property
-    def is_in_pipeline(self) -> bool:
-        """Whether queries are still only collected here. A task that is cancelled while it ends a pipeline does not get to the end."""
-        return self._pipeline is not None or self.pgconn.pipeline_status != PipelineStatus.OFF
+    def is_at_rest(self) -> bool:
+        """Whether the next answer belongs to the next query. A task that is cancelled may leave a query or a pipeline under way."""
+        is_in_pipeline = self._pipeline is not None or self.pgconn.pipeline_status != PipelineStatus.OFF
+        return self.pgconn.transaction_status == TransactionStatus.IDLE and not is_in_pipeline
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the server has said something that nobody asked: mostly that it ends the connection."""
+        news = select.poll()
+        news.register(self.fileno(), select.POLLIN)
+        return bool(news.poll(0))
 
     async def look(self) -> ServerStanding:
         """How the server stands now."""
@@ -100,6 +110,10 @@ class PostgresConnection(psycopg.AsyncConnection[Row]):
         if self.pooled:
             self.prepare_threshold = None
         await self.look()
+
+    def drop(self) -> None:
+        """Close it. Waits for nothing."""
+        self.pgconn.finish()
 
     def abandon(self) -> None:
         """End what runs on it at once, without a word to the server: the call fails as if the network had."""

@@ -8,12 +8,11 @@ be too much for any server.
 from __future__ import annotations
 
 import psycopg
-from psycopg_pool import PoolTimeout
 
 from shared.errors import AlreadyDone, Locked, Unavailable
 from shared.store.database.postgres.reachable import NoConnection
 
-_CONNECTION = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, TimeoutError)
+_CONNECTION = (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError)
 _CLASSES = (
     "08",  # the connection failed; poolers report a server that is away like this too
     "53",  # out of disk, memory or connections

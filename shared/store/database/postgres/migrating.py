@@ -11,14 +11,14 @@ import random
 import time
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool
 
 from shared import log
 from shared.clock import now_ms
 from shared.store.database import Row
 from shared.store.database.migrations import LEDGER, migrations
-from shared.store.database.postgres.connection import PostgresConnection, setting
+from shared.store.database.postgres.connection import setting
 from shared.store.database.postgres.errors import translated
+from shared.store.database.postgres.pool import Pool
 
 MIGRATION_SECONDS = 600.0  # how long a migration tries to get its tables
 _LOCK = 0x6B657974  # the advisory lock that keeps two migrations apart
@@ -29,7 +29,7 @@ _MIGRATING = {
 _TABLE_WAIT = {"lock_timeout": "200ms"}  # less than a commit waits for a lock
 
 
-async def migrate(pool: AsyncConnectionPool[PostgresConnection]) -> list[str]:
+async def migrate(pool: Pool) -> list[str]:
     """Apply what is missing and name it. Of several processes that do so, one works and the others find it done."""
     give_up_at = time.monotonic() + MIGRATION_SECONDS
     while True:
@@ -44,7 +44,7 @@ async def migrate(pool: AsyncConnectionPool[PostgresConnection]) -> list[str]:
             raise translated(error, writing=True) from None
 
 
-async def pending(pool: AsyncConnectionPool[PostgresConnection]) -> list[str]:
+async def pending(pool: Pool) -> list[str]:
     """What `migrate` would apply."""
     try:
         async with pool.connection() as connection:
@@ -54,7 +54,7 @@ async def pending(pool: AsyncConnectionPool[PostgresConnection]) -> list[str]:
     return [migration.name for migration in migrations("postgres") if migration.name not in applied]
 
 
-async def _migrate(pool: AsyncConnectionPool[PostgresConnection]) -> list[str]:
+async def _migrate(pool: Pool) -> list[str]:
     done = []
     async with pool.connection() as connection, connection.transaction():
         await connection.execute(setting(_MIGRATING, local=True))

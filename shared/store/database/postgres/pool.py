@@ -1,15 +1,22 @@
-"""The pool of connections to the primary."""
+"""The connections of a process to the primary: at most so many, kept for the next call.
+
+What a call waits for is one of so many permits. Whoever has one takes an idle connection or makes a new one. Giving back never waits,
+so a call that is cancelled or runs out of time cannot lose a connection, and many calls that wait do not hold up those that end.
+(The driver's own pool hands connections over under a lock that everybody queues for. With some hundred calls waiting, connections
+went to calls that had given up, and then waited in the same queue to be given back: a receiver refused everything for minutes.)
+"""
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
-from collections.abc import Callable, Coroutine
-from functools import cached_property
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from shared.store.database.postgres.connection import CONNECT_SECONDS, PostgresConnection
 from shared.store.database.postgres.primary import Primary
@@ -17,35 +24,42 @@ from shared.store.database.postgres.reachable import Reachability
 from shared.store.database.postgres.servers import Server, servers_of
 
 WAIT_SECONDS = 5.0  # for a connection
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 1.0  # between two attempts to connect
+LIFE_SECONDS = 3600.0  # of a connection, a little less or more: a server keeps plans and memory for each
+IDLE_SECONDS = 600.0  # after which a connection that nobody needed is closed
+RENEW_SECONDS = 1.0  # the shortest time between two renewals of all connections
 
 
-class Pool(AsyncConnectionPool[PostgresConnection]):
-    """A pool that says why a connection could not be had, and gives none to a server that is no longer the primary."""
+class Pool:
+    """Gives connections to the primary, and none to a server that is no longer the primary."""
 
-    reachability: Reachability
-    primary: Primary
-    connect_to: Callable[
-        [Server], Coroutine[Any, Any, PostgresConnection]
-    ]  # one server, whether it is the primary or not
+    def __init__(
+        self, primary: Primary, reachability: Reachability, options: dict[str, Any], *, connections: int
+    ) -> None:
+        self.primary = primary
+        self.reachability = reachability
+        self._options = options
+        self._permits = asyncio.Semaphore(connections)
+        self._idle: deque[tuple[float, PostgresConnection]] = deque()  # and since when; the one used last is at the end
+        self._given: set[PostgresConnection] = set()
+        self._making: set[asyncio.Task[PostgresConnection]] = set()
+        self._renewed_at = 0.0
+        self._closed = False
+        primary.changed = self.leave_old_primary
 
-    async def getconn(self, timeout: float | None = None) -> PostgresConnection:
-        give_up_at = time.monotonic() + (self.timeout if timeout is None else timeout)
-        while True:
-            try:
-                connection = await super().getconn(max(0.0, give_up_at - time.monotonic()))
-            except PoolTimeout:
-                raise self.reachability.why() from None
-            self._given.add(connection)
-            if not connection.is_old:
-                return connection
-            await connection.close()
-            await self.putconn(connection)
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[PostgresConnection]:
+        """A connection for the time of the block. NoConnection where none can be had in time: its text says why."""
+        connection = await self._take()
+        try:
+            yield connection
+        finally:
+            self._given.discard(connection)
+            self._keep(connection)
 
-    async def putconn(self, conn: PostgresConnection) -> None:
-        self._given.discard(conn)
-        if conn.is_in_pipeline:
-            await conn.close()  # a call that was cancelled left it so: what it would answer next belongs to that call
-        await super().putconn(conn)
+    def connect_to(self, server: Server) -> Coroutine[Any, Any, PostgresConnection]:
+        """A new connection to one server, whether it is the primary or not. It does not count."""
+        return PostgresConnection.to(server, self.primary, **self._options)
 
     def leave_old_primary(self) -> None:
         """Calls that wait for an answer of the old primary fail now, and do not wait for a network that never answers."""
@@ -53,19 +67,113 @@ class Pool(AsyncConnectionPool[PostgresConnection]):
             if connection.is_old:
                 connection.abandon()
 
-    @cached_property
-    def _given(self) -> set[PostgresConnection]:
-        return set()
+    def renew(self) -> None:
+        """Use no present connection again: it may lead to a server that was demoted."""
+        if (now := time.monotonic()) - self._renewed_at >= RENEW_SECONDS:
+            self._renewed_at = now
+            self._close_idle()
+
+    def close(self) -> None:
+        """Give no more connections. Those in use are closed when their calls end."""
+        self._closed = True
+        self._close_idle()
+        for making in self._making:
+            making.cancel()
+
+    async def _take(self) -> PostgresConnection:
+        give_up_at = time.monotonic() + WAIT_SECONDS
+        await self._permit()
+        if (connection := self._idle_one()) is None:
+            connection = await self._new_one(give_up_at)
+        self._given.add(connection)
+        return connection
+
+    async def _permit(self) -> None:
+        if not self._permits.locked():
+            await self._permits.acquire()  # at once
+            return
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._permits.acquire()
+        except TimeoutError:
+            raise self.reachability.why() from None
+
+    def _idle_one(self) -> PostgresConnection | None:
+        while self._idle:
+            _, connection = self._idle.pop()
+            if self._is_of_use(connection) and not connection.has_news:
+                return connection
+            connection.drop()
+        return None
+
+    async def _new_one(self, give_up_at: float) -> PostgresConnection:
+        """A new connection for whoever has a permit. Where none comes in time, the permit goes back when that is over."""
+        making = asyncio.create_task(self._make(give_up_at))
+        self._making.add(making)
+        making.add_done_callback(self._making.discard)
+        try:
+            # It is not cancelled when the time is up: the driver would wait for a silent server then.
+            made, _ = await asyncio.wait({making}, timeout=max(0.0, give_up_at - time.monotonic()))
+        except BaseException:
+            making.add_done_callback(self._came_late)
+            raise
+        error = making.exception() if made else self.reachability.why_not_made()
+        if error is None:
+            return making.result()
+        making.add_done_callback(self._came_late)
+        raise self.reachability.why_not_made() if isinstance(error, psycopg.OperationalError) else error
+
+    async def _make(self, give_up_at: float) -> PostgresConnection:
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                connection = await PostgresConnection.connect(
+                    reachability=self.reachability, primary=self.primary, **self._options
+                )
+            except psycopg.OperationalError:
+                if time.monotonic() + pause > give_up_at:
+                    raise
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            else:
+                connection.made_at = time.monotonic()
+                connection.expires_at = connection.made_at + LIFE_SECONDS * random.uniform(0.9, 1.0)
+                return connection
+
+    def _came_late(self, making: asyncio.Task[PostgresConnection]) -> None:
+        """Nobody waits for this connection any more: the next call may have it."""
+        if making.cancelled() or making.exception() is not None:
+            self._permits.release()
+        else:
+            self._keep(making.result())
+
+    def _keep(self, connection: PostgresConnection) -> None:
+        """Keep a connection for the next call, if it is as good as new."""
+        now = time.monotonic()
+        if self._is_of_use(connection) and connection.is_at_rest:
+            self._idle.append((now, connection))
+        else:
+            connection.drop()
+        while self._idle and now - self._idle[0][0] > IDLE_SECONDS:
+            self._idle.popleft()[1].drop()
+        self._permits.release()
+
+    def _is_of_use(self, connection: PostgresConnection) -> bool:
+        is_young = self._renewed_at <= connection.made_at and time.monotonic() < connection.expires_at
+        return is_young and not (self._closed or connection.is_old)
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop()[1].drop()
 
 
 def new_pool(url: str, connections: int) -> Pool:
-    """A pool of at most so many connections that is not open yet. ConfigurationError for a URL that cannot be read."""
+    """A pool of at most so many connections, none of them made yet. ConfigurationError for a URL that cannot be read."""
     primary = Primary(servers_of(url))
-    reachability = Reachability(url, primary.servers)
-    connecting = {
+    options = {
         "cursor_factory": psycopg.AsyncRawCursor,  # PostgreSQL's own $1: nothing to translate on each call
         "autocommit": True,
-        "row_factory": dict_row,
+        "row_factory": psycopg.rows.dict_row,
         "prepare_threshold": 1,
         "connect_timeout": CONNECT_SECONDS,
         "keepalives_idle": 5,  # a server that vanished is noticed after some ten seconds
@@ -74,17 +182,4 @@ def new_pool(url: str, connections: int) -> Pool:
         "tcp_user_timeout": 10_000,
         "application_name": "keyturn",
     }
-    pool = Pool(
-        url,
-        connection_class=PostgresConnection,
-        min_size=1,
-        max_size=connections,
-        timeout=WAIT_SECONDS,
-        reconnect_timeout=WAIT_SECONDS,
-        kwargs={**connecting, "reachability": reachability, "primary": primary},
-        open=False,
-    )
-    pool.reachability, pool.primary = reachability, primary
-    pool.connect_to = lambda server: PostgresConnection.to(server, primary, **connecting)
-    primary.changed = pool.leave_old_primary
-    return pool
+    return Pool(primary, Reachability(url, primary.servers), options, connections=connections)

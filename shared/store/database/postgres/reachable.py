@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import psycopg
-from psycopg_pool import PoolTimeout
 
 from shared.store.database.postgres.servers import Server
 
 TEXT_LIMIT = 300
 
 
-class NoConnection(PoolTimeout):
+class NoConnection(psycopg.OperationalError):
     """A call waited for a connection, and none came. The text names the server and the reason."""
 
 
@@ -33,6 +32,9 @@ class Reachability:
         self._failure = type(error).__name__ if hidden else said
 
     def why(self) -> NoConnection:
-        if not self._failure:
-            return NoConnection(f"all connections to {self._servers} are in use")
-        return NoConnection(f"{self._servers} does not answer ({self._failure})")
+        """Why a call got none of the connections."""
+        return self.why_not_made() if self._failure else NoConnection(f"all connections to {self._servers} are in use")
+
+    def why_not_made(self) -> NoConnection:
+        """Why a call could not make one."""
+        return NoConnection(f"{self._servers} does not answer ({self._failure or 'nothing came in time'})")
