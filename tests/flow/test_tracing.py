@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from shared import tracing
+from shared import spans, tracing
 from shared.lane_key import Destination
 from shared.mail import decode_mail, encode_mail
 from shared.messages import Inbound
@@ -193,7 +193,7 @@ async def test_off_nothing_of_opentelemetry_is_touched(rig: Rig, monkeypatch: py
     def touched(*_: object) -> None:
         raise AssertionError("a span was begun")
 
-    monkeypatch.setattr(tracing.Tracing, "begin", touched)
+    monkeypatch.setattr(spans.Tracing, "begin", touched)
     async with tracing.open_tracing(rig.pipe, "test"):
         await rig.accept("hello")
         await rig.run_turns()
