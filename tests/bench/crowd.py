@@ -24,8 +24,8 @@ FILL = (
     " priced, updated_at)"
     " SELECT 'ses_' || k.x, 'webhook:u=' || k.x, 'main', 'm', '{today}', 1, 1, 1, 0, 0, 2, 1, 1, 1 FROM {keys}"
     " WHERE k.x % 10 = 0",  # a tenth has asked a model today
-    "ANALYZE",  # as PostgreSQL does by itself after a while
 )
+ANALYZE = "ANALYZE"  # as PostgreSQL does by itself after a while; SQLite does not, and nobody asks it to
 
 
 async def fill_sessions(url: str, kind: str, sessions: int) -> None:
@@ -35,9 +35,12 @@ async def fill_sessions(url: str, kind: str, sessions: int) -> None:
     try:
         for text in FILL:
             await _run(store, text.format(keys=keys, text=TEXT, today=day_of(now_ms())))
+        if kind == "postgres":
+            await _run(store, ANALYZE)
         while await store.search.index():
             pass
-        await _run(store, "ANALYZE")
+        if kind == "postgres":
+            await _run(store, ANALYZE)
     finally:
         await store.database.close()
 
