@@ -7,11 +7,14 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from shared.store.database.postgres import pool as pools
+from shared.store.database.postgres.connection import PostgresConnection
 from shared.store.database.postgres.pool import Pool, new_pool
 from shared.store.database.postgres.reachable import NoConnection
 from tests.faults.databases import through
@@ -170,6 +173,48 @@ async def test_a_call_does_not_wait_for_a_server_that_is_silent_and_the_connecti
         monkeypatch.setattr(pools, "WAIT_SECONDS", 30.0)
         assert len(await _backends(pool)) == CONNECTIONS
     network.close()
+
+
+async def test_whoever_waits_when_it_is_closed_is_told_so_at_once_and_nobody_is_cancelled(url: str) -> None:
+    network = Proxy(urlsplit(url).port or 0)
+    await network.open()
+    async with _opened(through(network, url)) as pool:
+        network.hold(Way.TO_CLIENT)
+        calls = [asyncio.create_task(_use(pool, 0)) for _ in range(CONNECTIONS + 2)]  # some wait for a permit
+        await asyncio.sleep(0.1)
+        pool.close()
+        async with asyncio.timeout(2):
+            ended = await asyncio.gather(*calls, return_exceptions=True)
+        assert [(type(error), str(error)) for error in ended] == [(NoConnection, pools.CLOSED)] * len(calls)
+    network.close()
+
+
+async def test_who_comes_after_it_was_closed_gets_none_though_one_that_is_used_is_given_back_then(pool: Pool) -> None:
+    async with pool.connection() as used:
+        pool.close()
+        with pytest.raises(NoConnection, match=pools.CLOSED):
+            await _use(pool, 0)
+        await used.execute(b"SELECT 1")
+    with pytest.raises(NoConnection, match=pools.CLOSED):
+        await _use(pool, 0)
+
+
+async def test_one_that_was_made_just_before_another_primary_was_found_is_not_given(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = PostgresConnection.connect
+
+    async def connect(**kwargs: Any) -> PostgresConnection:
+        connection = await make(**kwargs)
+        found = replace(connection.standing, timeline=connection.standing.timeline + 1)
+        asyncio.get_running_loop().call_soon(pool.primary.admit, connection.server, found)
+        return connection
+
+    monkeypatch.setattr(PostgresConnection, "connect", connect)
+    monkeypatch.setattr(pools, "WAIT_SECONDS", 0.5)
+    with pytest.raises(NoConnection, match="is an old primary"):
+        await _use(pool, 0)
+    assert pool.primary.server is not None and not pool._given
 
 
 async def test_a_call_that_comes_while_the_server_is_away_is_answered_when_it_is_back_in_time(url: str) -> None:

@@ -20,7 +20,7 @@ import psycopg
 
 from shared.store.database.postgres.connection import CONNECT_SECONDS, PostgresConnection
 from shared.store.database.postgres.primary import Primary
-from shared.store.database.postgres.reachable import Reachability
+from shared.store.database.postgres.reachable import NoConnection, Reachability
 from shared.store.database.postgres.servers import Server, servers_of
 
 WAIT_SECONDS = 5.0  # for a connection
@@ -28,6 +28,7 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 1.0  # between two attempts to
 LIFE_SECONDS = 3600.0  # of a connection, a little less or more: a server keeps plans and memory for each
 IDLE_SECONDS = 600.0  # after which a connection that nobody needed is closed
 RENEW_SECONDS = 1.0  # the shortest time between two renewals of all connections
+CLOSED = "this process has closed its connections"
 
 
 class Pool:
@@ -74,7 +75,8 @@ class Pool:
             self._close_idle()
 
     def close(self) -> None:
-        """Give no more connections. Those in use are closed when their calls end."""
+        """Give no more connections: calls that wait for one, or come later, get NoConnection. Those in use are closed when their calls
+        end."""
         self._closed = True
         self._close_idle()
         for making in self._making:
@@ -82,21 +84,26 @@ class Pool:
 
     async def _take(self) -> PostgresConnection:
         give_up_at = time.monotonic() + WAIT_SECONDS
-        await self._permit()
-        if (connection := self._idle_one()) is None:
-            connection = await self._new_one(give_up_at)
-        self._given.add(connection)
-        return connection
+        while True:
+            await self._permit(give_up_at)
+            connection = self._idle_one() or await self._new_one(give_up_at)
+            if self._is_of_use(connection):
+                self._given.add(connection)
+                return connection
+            self._keep(connection)  # another primary was found, or the pool was closed, before we heard that it is made
 
-    async def _permit(self) -> None:
+    async def _permit(self, give_up_at: float) -> None:
         if not self._permits.locked():
             await self._permits.acquire()  # at once
-            return
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._permits.acquire()
-        except TimeoutError:
-            raise self.reachability.why() from None
+        else:
+            try:
+                async with asyncio.timeout(max(0.0, give_up_at - time.monotonic())):
+                    await self._permits.acquire()
+            except TimeoutError:
+                raise (NoConnection(CLOSED) if self._closed else self.reachability.why()) from None
+        if self._closed:
+            self._permits.release()  # for whoever waits behind this call: they are told the same at once
+            raise NoConnection(CLOSED)
 
     def _idle_one(self) -> PostgresConnection | None:
         while self._idle:
@@ -113,15 +120,24 @@ class Pool:
         making.add_done_callback(self._making.discard)
         try:
             # It is not cancelled when the time is up: the driver would wait for a silent server then.
-            made, _ = await asyncio.wait({making}, timeout=max(0.0, give_up_at - time.monotonic()))
+            await asyncio.wait({making}, timeout=max(0.0, give_up_at - time.monotonic()))
         except BaseException:
             making.add_done_callback(self._came_late)
             raise
-        error = making.exception() if made else self.reachability.why_not_made()
+        error = self._why_not(making)
         if error is None:
             return making.result()
         making.add_done_callback(self._came_late)
-        raise self.reachability.why_not_made() if isinstance(error, psycopg.OperationalError) else error
+        raise error
+
+    def _why_not(self, making: asyncio.Task[PostgresConnection]) -> BaseException | None:
+        """What a call is told that waited for this connection; None: it may have it."""
+        if not making.done():
+            return self.reachability.why_not_made()
+        if making.cancelled():  # by `close`: nobody has cancelled the call
+            return NoConnection(CLOSED)
+        error = making.exception()
+        return self.reachability.why_not_made() if isinstance(error, psycopg.OperationalError) else error
 
     async def _make(self, give_up_at: float) -> PostgresConnection:
         pause = FIRST_PAUSE_SECONDS
