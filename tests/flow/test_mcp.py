@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import mcp_types
 import orjson
 import pytest
 import structlog
@@ -35,6 +36,7 @@ from workers.agents.llm import LlmAgent
 from workers.agents.mcp import bounded
 from workers.agents.mcp.server import SupervisedServer
 from workers.agents.mcp.servers import SupervisedServers
+from workers.agents.mcp.stdio import _hear
 from workers.agents.reading import Reading
 
 SECONDS = 120
@@ -173,6 +175,39 @@ async def test_a_server_that_hangs_in_one_call_after_the_other_is_started_anew(m
             await agent._servers.close()
 
 
+async def test_calls_that_hung_in_a_server_that_was_ended_do_not_count_against_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("workers.agents.mcp.server.HUNG_SECONDS", 0.0)
+    server = SupervisedServer("shop", stdio())
+
+    async def where() -> int:
+        [said] = (await server.call("where", {}, "key")).content
+        assert isinstance(said, mcp_types.TextContent)
+        return int(said.text)
+
+    async def give_up(count: int) -> None:
+        waiting = [asyncio.create_task(server.call("wait", {}, "key")) for _ in range(count)]
+        await asyncio.sleep(0.1)
+        for call in waiting:
+            call.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    try:
+        first = await where()
+        await give_up(6)
+        await server.tools()  # another turn: it is started anew
+        anew = server._connection
+        await give_up(1)  # a slow call that its user stopped: others may be waiting for theirs
+        assert server._connection is anew and await where() != first
+        for _ in range(2):
+            await give_up(2)
+            await where()
+        assert server._connection is anew
+    finally:
+        await server.close()
+
+
 async def test_ag41_after_two_failures_in_a_row_its_tools_are_gone_with_one_notice_and_others_work() -> None:
     async with an_agent(bad=stdio("--broken"), shop=stdio()) as agent:
         first = [event async for event in agent.run(a_turn("tools"))]
@@ -199,6 +234,15 @@ async def test_the_log_says_why_a_server_did_not_start_in_its_own_last_words() -
     (failed,) = [entry for entry in logged if entry["event"] == "mcp server failed"]
     assert failed["said"] == "ModuleNotFoundError: No module named 'no_such_package'"
     assert "Group" not in failed["error"]
+
+
+async def test_last_words_without_an_end_of_line_are_heard_too() -> None:
+    heard: list[str] = []
+    stderr = asyncio.StreamReader()
+    stderr.feed_data(b"starting\nno licence")
+    stderr.feed_eof()
+    await _hear(stderr, heard.append)
+    assert heard == ["starting", "no licence"]
 
 
 async def test_a_required_server_that_is_away_holds_messages_back() -> None:

@@ -78,7 +78,6 @@ class SupervisedServer:
         self._starting: asyncio.Task[_Connection] | None = None
         self._last_words = ""  # the last line that the program wrote to stderr
         self._failures = 0
-        self._unanswered = 0  # calls in a row that were given up
         self._away_until = 0.0
         self._away_seconds = AWAY_SECONDS
         self._known: dict[str, ToolSpec] = {}  # as the model was first told: it is not told anything else
@@ -124,21 +123,20 @@ class SupervisedServer:
             raise
         except MCPError as error:
             if error.code != mcp_types.CONNECTION_CLOSED:
-                self._unanswered = 0
+                connection.unanswered = 0
                 raise
             self._lost(connection, error)
             raise ServerAway(f"the server {self.name} ended before it answered") from None
         except (httpx2.HTTPError, OSError) as error:
             self._lost(connection, error)
             raise ServerAway(f"the server {self.name} does not answer") from None
-        self._failures, self._away_seconds, self._unanswered = 0, AWAY_SECONDS, 0
+        self._failures, self._away_seconds, connection.unanswered = 0, AWAY_SECONDS, 0
         return result
 
     def _was_silent(self, connection: _Connection) -> None:
         """A call was given up. After several in a row without any answer the server counts as dead: another is started."""
-        self._unanswered += 1
-        if self._unanswered >= UNANSWERED and self._connection is connection:
-            self._unanswered = 0
+        connection.unanswered += 1
+        if connection.unanswered >= UNANSWERED:
             self._lost(connection, TimeoutError())
 
     def spec(self, tool: mcp_types.Tool, shown_as: str) -> ToolSpec:
@@ -267,6 +265,7 @@ class _Connection:
         self._end = asyncio.Event()
         self._holding: asyncio.Task[None] | None = None
         self.tools: Mapping[str, mcp_types.Tool] = {}
+        self.unanswered = 0  # calls in a row that were given up
 
     @property
     def client(self) -> Client:

@@ -98,3 +98,5 @@ async def _hear(stderr: asyncio.StreamReader, hear: Callable[[str], None]) -> No
         rest = rest[:LOG_CHARACTERS]
         for line in whole:
             hear(line[:LOG_CHARACTERS].decode(errors="replace"))
+    if rest:
+        hear(rest.decode(errors="replace"))
