@@ -281,3 +281,35 @@ async def test_an_answer_that_was_finished_is_said_and_kept_though_the_turn_beco
         assert said == FIRST and notice not in (FIRST, "enjoy")
         assert (await rig.transcript())[:2] == ["hold", FIRST]
         assert await left_in_sql(rig) == 0
+
+
+async def test_mail_that_was_taken_in_is_answered_once_though_the_turn_that_had_answered_it_becomes_a_dead_letter(
+    make_settings: Callable[..., Settings], world: World
+) -> None:
+    second, more = "here is the cake", {FIRST: "also cake", "here is the cake": "and tea"}
+
+    class AnswersTwice(AnswersFirst):
+        async def run(self, turn: Turn) -> AsyncIterator[Event]:
+            async for event in LlmAgent.run(self, turn):
+                if isinstance(event, Row) and (said := more.pop(event.entry.text, "")):
+                    await self.rig.accept(said, chat=turn.mail[0].source.chat)
+                    await until(turn.inbox.waiting)
+                yield event
+
+    def answer(asked: Asked) -> str | dict[str, Any]:
+        return {"hold": FIRST, "also cake": second, "and tea": "tea, too"}[asked.messages[-1][1]]
+
+    settings = make_settings(**in_mode("steer", heartbeat_seconds=0.1))
+    troubles = (None, None, OUT_OF_QUOTA)
+    async with open_provider(*troubles, answer=answer) as provider, open_pipeline(settings) as pipe:
+        rig = Rig(pipe)
+        agent = rig.agent = AnswersTwice(config(provider))
+        agent.rig = rig
+        await rig.accept("hold")
+        await rig.run_turns()
+        assert (await states(pipe))[0] == "dead"
+        found = await told(rig, "c1")
+        assert found[0] == FIRST and second not in found[:2], found
+        assert found.count(second) <= 1 and found.count("tea, too") == 1, found
+        assert (await rig.transcript())[:3] == ["hold", FIRST, "also cake"]
+        assert await left_in_sql(rig) == 0

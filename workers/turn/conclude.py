@@ -211,10 +211,10 @@ def bury(attempt: Attempt, reason: MessageReason, detail: str, notice: str = NOT
 
 def end_unfinished(attempt: Attempt, ending: Ending, note: str, replies: Sequence[Reply] = ()) -> Conclusion:
     """End mail though what its attempts began is not finished. What their steps have cost is counted. If those had effects, the message
-    and a note of them stay in the conversation. Answers that the model had finished before more mail came in stay too, and are said
-    before the replies, if there are any."""
+    and a note of them stay in the conversation. Answers to it that the model had finished before more mail came in stay too, and are
+    said before the replies, if there are any. Mail that was taken in gets turns of its own, which answer it."""
     steps = attempt.steps
-    answers = steps.answers if steps is not None and replies else ()
+    answers = steps.own_answers if steps is not None and replies else ()
     change, entries = _with_cost(attempt, steps.uncounted if steps is not None else (), NO_CHANGE), [*answers]
     if had := effects_of(attempt):
         entries.append(Entry("assistant", (GOT_NO_FURTHER if answers else note) + had))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from shared import log
 from shared.agent.events import Call
@@ -106,6 +107,14 @@ class RunLog:
     def answers(self) -> list[Entry]:
         """The finished answers that are steps, and that no commit has kept."""
         return [row for row in self.uncounted if is_finished(row)]
+
+    @property
+    def own_answers(self) -> list[Entry]:
+        """The same, as far as they answer the run's own message. Behind mail that the run took in, they answer that mail, which ends by
+        itself unless a commit ends it with the run."""
+        own = takewhile(lambda step: not step.took or step.n <= self._counted, self._steps.values())
+        rows = [step.row for step in own]
+        return [row for row in self.answers if row in rows]
 
     def marked(self, rows: Sequence[Entry]) -> Sequence[Entry]:
         """The rows as they are kept: a mark is on the results of calls that may have happened, for traces. No row says of a call that an
