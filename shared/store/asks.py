@@ -80,6 +80,7 @@ class OpenAsk:
     is_approval: bool
     source: Source  # who was asked, and where
     expires_at: int | None  # wall clock, ms
+    asked_at: int  # the same
 
     @property
     def number(self) -> int:
@@ -254,6 +255,7 @@ def _open(row: Row) -> OpenAsk:
         bool(row["is_approval"]),
         read_source(row["source"]),
         row["expires_at"],
+        row["created_at"],
     )
 
 

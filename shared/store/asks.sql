@@ -29,7 +29,7 @@ WHERE id = :ask AND state = 'open'
 
 -- name: open_asks
 -- The open questions of a conversation, oldest first.
-SELECT id, run_id, session_id, name, text, choices, is_approval, source, expires_at
+SELECT id, run_id, session_id, name, text, choices, is_approval, source, expires_at, created_at
 FROM asks WHERE session_key = :session_key AND state = 'open' ORDER BY created_at, id
 
 -- name: asks_page

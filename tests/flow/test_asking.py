@@ -32,6 +32,7 @@ from workers.agents.functions import GeneratorAgent
 from workers.agents.llm import LlmAgent
 from workers.agents.tools.approval import NO_ANSWER, UNATTENDED
 from workers.turn import conclude, run
+from workers.turn.asking import TOO_EARLY
 from workers.upkeep.asks import OverdueQuestions
 
 SECONDS = 60
@@ -99,6 +100,38 @@ async def test_ag2_an_approval_that_is_given_twice_at_once_counts_once_and_the_s
         await rig.run_turns()
     assert world.charged == ["tea"]
     assert await last_told(rig) == "That question is settled already."
+
+
+@pytest.mark.parametrize("words", ["ok", "/approve"])
+async def test_what_was_said_before_a_question_was_asked_approves_nothing(rig: Rig, world: World, words: str) -> None:
+    """It waited for its turn meanwhile: whoever said it has not seen the question."""
+
+    def answer(asked: Asked) -> str | dict[str, Any]:
+        return "what?" if asked.last == words == "ok" else tea(asked)
+
+    async with open_provider(answer=answer) as provider:
+        rig.agent = careful(provider)
+        for text in ("tea please", words):
+            await rig.accept(text)
+        await rig.run_turns()
+        assert world.charged == [] and await questions(rig) == ["open"]
+        assert await last_told(rig) == ("what?" if words == "ok" else TOO_EARLY)
+        assert await say(rig, words) == "enjoy"
+    assert world.charged == ["tea"]
+
+
+async def test_ag2_an_approval_that_is_given_twice_at_once_approves_no_later_call_of_the_run(
+    rig: Rig, world: World
+) -> None:
+    async with open_provider(answer=by_rows(((("charge", "tea"),), (("charge", "tip"),)))) as provider:
+        rig.agent = careful(provider)
+        await say(rig, "tea please")
+        await asyncio.gather(rig.accept("/approve"), rig.accept("/approve"))
+        await rig.run_turns()
+        assert world.charged == ["tea"] and await questions(rig) == ["answered", "open"]
+        assert await last_told(rig) == TOO_EARLY
+        assert await say(rig, "/approve") == "enjoy"
+    assert world.charged == ["tea", "tip"]
 
 
 def tea(asked: Asked) -> str | dict[str, Any]:

@@ -8,6 +8,7 @@
 | any words, while a question without choices is open | the same |
 | the housekeeper's, when the time of a question is over | an answer that says so |
 | an answer that came after that time | the chat is told that the question has expired |
+| words or a command that came before the question was asked, and waited for their turn | not an answer to it: nobody had seen it |
 | a yes to a question of which a message was given up | the chat is told so, and the question stays open |
 | `/new`, or the first after a time that ends the conversation | the questions of the conversation are closed, and their runs end |
 | anything else, or of somebody else | an ordinary message: the question stays open |
@@ -48,6 +49,7 @@ NOTHING_OPEN = "There is no open question here."
 NOT_YOURS = "This question is for somebody else."
 NOT_HERE = "That question was asked in another conversation. Please answer it there."
 UNKNOWN = "I do not know that question any more."
+TOO_EARLY = "You said that before I asked. Please look at the question above, and answer it."
 PARTLY_LOST = (
     "Some of this question did not get through to this chat, so it cannot be approved. Say /deny, and ask me again."
 )
@@ -70,16 +72,20 @@ async def hear_answer(attempt: Attempt, given: GivenAnswer | None) -> Attempt | 
         return await (_settled(attempt, given.which) if ask is None else _given(attempt, asked, ask, given))
     # Questions of a conversation that was left with /resume or /branch may be open. They are not in the way of those asked here.
     asked = [ask for ask in asked if ask.session_id == attempt.session.id] or asked
+    seen = [ask for ask in asked if ask.asked_at <= inbound.received_at]
     if given is None:
-        if (chosen := _plain(attempt, asked, attempt.inbound.text)) is None:  # all pieces of a long text
+        if (chosen := _plain(attempt, seen, attempt.inbound.text)) is None:  # all pieces of a long text
             return None
         if not _is_late(attempt, chosen[0]):
             return await _answered(attempt, asked, *chosen)
         return command_done(attempt, CommandAnswer(SETTLED["expired"])) if chosen[0].choices else None
-    theirs = [ask for ask in asked if _may_answer(attempt, ask)] or asked  # others may have been asked meanwhile
-    ask = _named(theirs, given.which)
+    theirs = [ask for ask in asked if _may_answer(attempt, ask)]  # others may have been asked meanwhile
+    answerable = [ask for ask in theirs or asked if ask in seen]
+    if theirs and not answerable:
+        return command_done(attempt, CommandAnswer(TOO_EARLY))
+    ask = _named(answerable, given.which)
     if ask is None:
-        return command_done(attempt, CommandAnswer(await _which(attempt, theirs)))
+        return command_done(attempt, CommandAnswer(await _which(attempt, answerable)))
     return await _given(attempt, asked, ask, given)
 
 
