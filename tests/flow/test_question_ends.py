@@ -27,7 +27,7 @@ from workers.agents.functions import GeneratorAgent
 from workers.agents.resolve import resolve
 from workers.agents.tools.approval import SHOWN_CHARACTERS, TOO_LONG
 from workers.side.budget import Budgets
-from workers.turn.asking import PARTLY_LOST
+from workers.turn.asking import NOT_THERE_YET, PARTLY_LOST
 from workers.turn.open import load_session
 from workers.turn.question import ASKING
 from workers.turn.take import take_turns
@@ -315,8 +315,34 @@ async def test_a_call_is_not_approved_while_a_message_of_its_question_was_given_
         await write(rig.pipe.store, "UPDATE outbox SET state = 'buried' WHERE id = :id", id=first["id"])
         assert await say(rig, yes, **place) == PARTLY_LOST
         assert world.charged == [] and await questions(rig) == ["open"]
-        await write(
-            rig.pipe.store, "UPDATE outbox SET state = 'sent' WHERE id = :id", id=first["id"]
-        )  # an operator sent it again
+        await write(rig.pipe.store, "UPDATE outbox SET state = 'sent'")  # an operator sent it again
         assert await say(rig, yes, **place) == "enjoy"
     assert len(world.charged) == 1
+
+
+@pytest.mark.parametrize("yes", ["/approve", "yes"])
+async def test_a_call_is_not_approved_before_all_of_its_question_was_sent(rig: Rig, world: World, yes: str) -> None:
+    async with open_provider(answer=by_rows(((("charge", "x" * 9_000),),))) as provider:
+        rig.agent = careful(provider)
+        place = {"chat": "7", "platform": "telegram"}
+        await say(rig, "tea please", **place)
+        *_, last = await ask(rig.pipe.store, "SELECT id FROM outbox ORDER BY id")
+        assert await say(rig, yes, **place) == NOT_THERE_YET
+        await write(rig.pipe.store, "UPDATE outbox SET state = 'sent' WHERE id <> :id", id=last["id"])
+        assert await say(rig, yes, **place) == NOT_THERE_YET
+        assert world.charged == [] and await questions(rig) == ["open"]
+        await write(rig.pipe.store, "UPDATE outbox SET state = 'sending' WHERE id = :id", id=last["id"])
+        assert await say(rig, yes, **place) == "enjoy"
+    assert len(world.charged) == 1
+
+
+async def test_whoever_presses_a_button_has_seen_the_question_though_its_receipt_was_lost(
+    rig: Rig, world: World
+) -> None:
+    async with open_provider(answer=by_rows(((("charge", "tea"),),))) as provider:
+        rig.agent = careful(provider)
+        place = {"chat": "7", "platform": "telegram"}
+        await say(rig, "tea please", **place)
+        [asked] = await ask(rig.pipe.store, "SELECT id FROM asks")
+        assert await say(rig, f"/approve {asked['id']}", **place) == "enjoy"
+    assert world.charged == ["tea"]

@@ -9,7 +9,7 @@
 | the housekeeper's, when the time of a question is over | an answer that says so |
 | an answer that came after that time | the chat is told that the question has expired |
 | words or a command that came before the question was asked, and waited for their turn | not an answer to it: nobody had seen it |
-| a yes to a question of which a message was given up | the chat is told so, and the question stays open |
+| a yes to a question of which a message was given up, or was not sent yet | the chat is told so, and the question stays open |
 | `/new`, or the first after a time that ends the conversation | the questions of the conversation are closed, and their runs end |
 | anything else, or of somebody else | an ordinary message: the question stays open |
 
@@ -28,7 +28,7 @@ from shared.choices import is_ask_id, turn_of
 from shared.clock import now_ms
 from shared.messages import Source, State
 from shared.permission import is_admin
-from shared.platforms import FOR_PROGRAMS
+from shared.platforms import FOR_PROGRAMS, local
 from shared.store.asks import OpenAsk, keep_answer
 from shared.store.change import Change, Ending
 from workers.commands import CommandAnswer, GivenAnswer
@@ -53,6 +53,10 @@ TOO_EARLY = "You said that before I asked. Please look at the question above, an
 PARTLY_LOST = (
     "Some of this question did not get through to this chat, so it cannot be approved. Say /deny, and ask me again."
 )
+NOT_THERE_YET = (
+    "This question is not in this chat yet, or not all of it, so it cannot be approved. Please read it first."
+)
+READ_UNSENT = (*FOR_PROGRAMS, local.NAME)  # read answers elsewhere too, or from the database
 NO_SUCH_ANSWER = "Please answer with one of these: {choices}"
 
 
@@ -100,9 +104,10 @@ async def _given(attempt: Attempt, asked: Sequence[OpenAsk], ask: OpenAsk, given
     said = _said(attempt, ask, given)
     if said is None:
         return command_done(attempt, CommandAnswer(NO_SUCH_ANSWER.format(choices=" / ".join(ask.choices))))
-    if is_ask_id(given.which):  # what the transcript shows, and the model reads: nobody typed the id
+    is_button = is_ask_id(given.which)
+    if is_button:  # what the transcript shows, and the model reads: nobody typed the id
         attempt = replace(attempt, inbound=replace(attempt.inbound, text=said.text))
-    return await _answered(attempt, asked, ask, said)
+    return await _answered(attempt, asked, ask, said, is_button=is_button)
 
 
 def _said(attempt: Attempt, ask: OpenAsk, given: GivenAnswer) -> Said | None:
@@ -214,22 +219,26 @@ def _person(source: Source) -> tuple[str, str, str | None]:
     return source.platform, source.account, source.user_alt or source.user
 
 
-async def _is_partly_lost(attempt: Attempt, ask: OpenAsk) -> bool:
-    """Whether a message with some of the question was given up: people approve what they were shown whole. Programs read answers
-    elsewhere too."""
-    if attempt.mail.inbound.source.platform in FOR_PROGRAMS:
-        return False
-    parts = await attempt.parts.pipe.store.outbox.of_turn(turn_of(ask.id))
-    return any(part["state"] == "buried" for part in parts)
+async def _why_unseen(attempt: Attempt, ask: OpenAsk, is_button: bool) -> str:
+    """Why whoever says yes cannot have seen all of the question; empty: they can. People approve what they were shown whole. A
+    button stands below the last message, which is there though its receipt may have been lost."""
+    if attempt.mail.inbound.source.platform in READ_UNSENT:
+        return ""
+    states = {part["state"] for part in await attempt.parts.pipe.store.outbox.of_turn(turn_of(ask.id))}
+    if "buried" in states:
+        return PARTLY_LOST
+    return NOT_THERE_YET if "pending" in states and not is_button else ""
 
 
-async def _answered(attempt: Attempt, asked: Sequence[OpenAsk], ask: OpenAsk, said: Said) -> Attempt | Conclusion:
+async def _answered(
+    attempt: Attempt, asked: Sequence[OpenAsk], ask: OpenAsk, said: Said, *, is_button: bool = False
+) -> Attempt | Conclusion:
     """Take the run up, if all its questions are answered now."""
     run, session = ask.run_id, attempt.session
     if ask.session_id != session.id:
         return command_done(attempt, CommandAnswer(SETTLED[CLOSED], Change(also=close_run(run))))
-    if ask.is_approval and said.choice == "yes" and await _is_partly_lost(attempt, ask):
-        return command_done(attempt, CommandAnswer(PARTLY_LOST))
+    if ask.is_approval and said.choice == "yes" and (why := await _why_unseen(attempt, ask, is_button)):
+        return command_done(attempt, CommandAnswer(why))
     if still := [other for other in asked if other.run_id == run and other.id != ask.id]:
         if said.is_expired:  # nobody said anything: there is nothing to confirm
             return end_mail(attempt, Ending(State.SUPERSEDED, "noted"), change=Change(also=(keep_answer(ask, said),)))
