@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 from shared.store.database.postgres import pool as pools
 from shared.store.database.postgres.connection import PostgresConnection
 from shared.store.database.postgres.pool import Pool, new_pool
+from shared.store.database.postgres.primary import ServerStanding
 from shared.store.database.postgres.reachable import NoConnection
 from tests.faults.databases import through
 from tests.support.proxy import Proxy, Way
@@ -197,6 +199,19 @@ async def test_who_comes_after_it_was_closed_gets_none_though_one_that_is_used_i
         await used.execute(b"SELECT 1")
     with pytest.raises(NoConnection, match=pools.CLOSED):
         await _use(pool, 0)
+
+
+async def test_an_error_that_meets_every_new_connection_is_an_outage_of_whatever_kind_it_is(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def look(connection: PostgresConnection) -> ServerStanding:
+        raise psycopg.errors.InternalError_("cache lookup failed")
+
+    monkeypatch.setattr(PostgresConnection, "look", look)
+    with pytest.raises(NoConnection, match=r"does not answer \(cache lookup failed\)"):
+        await _use(pool, 0)
+    monkeypatch.undo()
+    assert len(await _backends(pool)) == CONNECTIONS
 
 
 async def test_one_that_was_made_just_before_another_primary_was_found_is_not_given(

@@ -136,8 +136,8 @@ class Pool:
             return self.reachability.why_not_made()
         if making.cancelled():  # by `close`: nobody has cancelled the call
             return NoConnection(CLOSED)
-        error = making.exception()
-        return self.reachability.why_not_made() if isinstance(error, psycopg.OperationalError) else error
+        error = making.exception()  # of whatever kind: what the server says to a new connection is no call's fault
+        return self.reachability.why_not_made() if isinstance(error, psycopg.Error) else error
 
     async def _make(self, give_up_at: float) -> PostgresConnection:
         pause = FIRST_PAUSE_SECONDS
