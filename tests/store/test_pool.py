@@ -14,12 +14,15 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from shared.errors import Unavailable
+from shared.store.database.postgres import PostgresDatabase
 from shared.store.database.postgres import pool as pools
 from shared.store.database.postgres.connection import PostgresConnection
 from shared.store.database.postgres.pool import Pool, new_pool
 from shared.store.database.postgres.primary import ServerStanding
 from shared.store.database.postgres.reachable import NoConnection
 from tests.faults.databases import through
+from tests.store.books import raw
 from tests.support.proxy import Proxy, Way
 from tests.support.servers import Databases
 
@@ -199,6 +202,29 @@ async def test_who_comes_after_it_was_closed_gets_none_though_one_that_is_used_i
         await used.execute(b"SELECT 1")
     with pytest.raises(NoConnection, match=pools.CLOSED):
         await _use(pool, 0)
+
+
+async def test_while_a_database_is_closed_no_call_lets_other_servers_be_looked_at_again(url: str) -> None:
+    port = urlsplit(url).port
+    database = await PostgresDatabase.open(url.replace(f":{port}/", f":{port},localhost:{port}/"), CONNECTIONS)
+    await database.read(raw("SELECT 1 AS n"))
+    watch, is_closed = database._watch, asyncio.Event()
+
+    async def a_look_at_a_silent_server() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        await is_closed.wait()
+
+    watch._looks.add(asyncio.create_task(a_look_at_a_silent_server()))
+    await asyncio.sleep(0)
+    database._pool.renew()
+    closing = asyncio.create_task(database.close())
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match=pools.CLOSED):
+        await database.read(raw("SELECT 1 AS n"))
+    is_closed.set()
+    await closing
+    assert watch._connections == {}
 
 
 async def test_an_error_that_meets_every_new_connection_is_an_outage_of_whatever_kind_it_is(

@@ -56,8 +56,8 @@ class PostgresDatabase:
         return await pending(self._pool)
 
     async def close(self) -> None:
+        self._pool.close()  # first: a connection that is made asks for another look at the servers
         await self._watch.close()
-        self._pool.close()
 
     async def _persist(
         self, steps: tuple[Step, ...], *, transaction: bool, raise_if_locked: bool = False
