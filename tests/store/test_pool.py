@@ -204,6 +204,22 @@ async def test_who_comes_after_it_was_closed_gets_none_though_one_that_is_used_i
         await _use(pool, 0)
 
 
+async def test_the_only_server_is_read_over_kept_connections_when_it_has_become_a_replica(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = PostgresConnection.look
+
+    async def look_at_a_replica(connection: PostgresConnection) -> ServerStanding:
+        connection.standing = replace(await look(connection), timeline=0)
+        return connection.standing
+
+    as_primary = await _backends(pool, 1)
+    monkeypatch.setattr(PostgresConnection, "look", look_at_a_replica)
+    pool.renew()
+    as_replica = await _backends(pool, 1)
+    assert as_replica != as_primary and await _backends(pool, 1) == as_replica
+
+
 async def test_while_a_database_is_closed_no_call_lets_other_servers_be_looked_at_again(url: str) -> None:
     port = urlsplit(url).port
     database = await PostgresDatabase.open(url.replace(f":{port}/", f":{port},localhost:{port}/"), CONNECTIONS)

@@ -65,7 +65,9 @@ class Primary:
         return [server for server in self.servers if server != self.server]
 
     def is_old(self, standing: ServerStanding) -> bool:
-        """Whether a connection to a server that stood so must not be used any more."""
+        """Whether a connection to a server that stood so must not be used any more. The only server may be read, also as a replica."""
+        if not standing.timeline and len(self.servers) == 1:
+            return False
         return self.server is not None and standing.timeline < self.standing.timeline
 
     def is_new(self, standing: ServerStanding) -> bool:
