@@ -146,6 +146,21 @@ async def test_one_that_nobody_needed_for_long_is_closed(pool: Pool, monkeypatch
         assert left == 0
 
 
+async def test_those_that_nobody_needs_are_closed_though_no_call_comes_any_more(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "IDLE_SECONDS", 0.3)
+    await _backends(pool)
+    assert len(pool._idle) == CONNECTIONS
+    async with asyncio.timeout(10):
+        while pool._idle:
+            await asyncio.sleep(0.05)
+    assert len(await _backends(pool)) == CONNECTIONS
+    async with asyncio.timeout(10):
+        while pool._idle:
+            await asyncio.sleep(0.05)
+
+
 async def test_one_that_has_lived_for_an_hour_is_replaced(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     [old] = await _backends(pool, 1)
     now = time.monotonic

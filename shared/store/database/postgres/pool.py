@@ -44,6 +44,7 @@ class Pool:
         self._idle: deque[tuple[float, PostgresConnection]] = deque()  # and since when; the one used last is at the end
         self._given: set[PostgresConnection] = set()
         self._making: set[asyncio.Task[PostgresConnection]] = set()
+        self._timer: asyncio.TimerHandle | None = None  # runs while connections are idle
         self._renewed_at = 0.0
         self._closed = False
         primary.changed = self.leave_old_primary
@@ -79,6 +80,8 @@ class Pool:
         end."""
         self._closed = True
         self._close_idle()
+        if self._timer is not None:
+            self._timer.cancel()
         for making in self._making:
             making.cancel()
 
@@ -165,14 +168,26 @@ class Pool:
 
     def _keep(self, connection: PostgresConnection) -> None:
         """Keep a connection for the next call, if it is as good as new."""
-        now = time.monotonic()
         if self._is_of_use(connection) and connection.is_at_rest:
-            self._idle.append((now, connection))
+            self._idle.append((time.monotonic(), connection))
+            self._timer = self._timer or self._in_time(IDLE_SECONDS)
         else:
             connection.drop()
-        while self._idle and now - self._idle[0][0] > IDLE_SECONDS:
-            self._idle.popleft()[1].drop()
+        self._close_unneeded()
         self._permits.release()
+
+    def _in_time(self, seconds: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, self._look_for_unneeded)
+
+    def _look_for_unneeded(self) -> None:
+        """Close connections in time also where no call comes any more."""
+        self._close_unneeded()
+        left = IDLE_SECONDS - (time.monotonic() - self._idle[0][0]) if self._idle else None
+        self._timer = self._in_time(max(0.0, left)) if left is not None else None
+
+    def _close_unneeded(self) -> None:
+        while self._idle and time.monotonic() - self._idle[0][0] >= IDLE_SECONDS:
+            self._idle.popleft()[1].drop()
 
     def _is_of_use(self, connection: PostgresConnection) -> bool:
         is_young = self._renewed_at <= connection.made_at and time.monotonic() < connection.expires_at
