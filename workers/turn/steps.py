@@ -53,13 +53,13 @@ class RunLog:
         self.took = tuple(str(row.inbound_id) for step in earlier for row in step.took)  # mail that `rows` show
         self._counted = counted  # the last step whose cost a commit has counted
         self.counted_rows = len(_rows([step for step in earlier if step.n <= counted]))  # of `rows`, from the first on
-        self.shown: Callable[[], Sequence[Entry]] = (
-            tuple  # gives the rows of mail that the model was shown in this attempt
-        )
+        # The rows of mail that the model was shown in this attempt: a list that grows. No method of its reader, which has
+        # this log in its turn: the garbage collector would have to find them.
+        self.shown: Sequence[Entry] = ()
         self._kept_rows = 0  # how many of those are written down
 
     async def response(self, row: Entry) -> None:
-        n, shown = self._next(), self.shown()
+        n, shown = self._next(), self.shown
         planned = [RecordedStep(n, RESPONSE, state=DONE, row=row, took=tuple(shown[self._kept_rows :]))]
         self._kept_rows = len(shown)
         for call in calls(row):
