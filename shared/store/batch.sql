@@ -10,7 +10,7 @@ SET version = version + 1, turn_id = value ->> 'turn_id', updated_at = CAST(valu
     message_count = message_count + CAST(value ->> 'added' AS BIGINT), title = COALESCE(value ->> 'title', title),
     ended_at = CAST(value ->> 'ended_at' AS BIGINT), end_reason = value ->> 'end_reason',
     owner = COALESCE(owner, value ->> 'owner')
-FROM {{each}}(:turns) AS turn
+FROM {{rows(:turns)}} AS turn
 WHERE sessions.id = value ->> 'session_id' AND version = CAST(value ->> 'version' AS BIGINT)
   AND CAST(turn.value ->> 'waiting' AS INTEGER) = (
         SELECT count((SELECT 1 FROM inbox WHERE inbox.id = mail.value ->> 'id' AND inbox.state = 'pending'
@@ -28,7 +28,7 @@ INSERT INTO sessions (id, session_key, version, turn_id, message_count, created_
 SELECT value ->> 'session_id', value ->> 'session_key', 1, value ->> 'turn_id', CAST(value ->> 'added' AS BIGINT),
        CAST(value ->> 'now' AS BIGINT), CAST(value ->> 'now' AS BIGINT), value ->> 'title',
        CAST(value ->> 'ended_at' AS BIGINT), value ->> 'end_reason', value ->> 'owner'
-FROM {{each}}(:turns) AS turn
+FROM {{rows(:turns)}} AS turn
 WHERE CAST(turn.value ->> 'waiting' AS INTEGER) = (
         SELECT count((SELECT 1 FROM inbox WHERE inbox.id = mail.value ->> 'id' AND inbox.state = 'pending'
 -- [postgres] Locked, as above.
@@ -45,7 +45,7 @@ sessions AS ours
 INSERT INTO routes (session_key, session_id, last_seq, done_seq, created_at)
 SELECT value ->> 'session_key', value ->> 'talks_to', CAST(value ->> 'done_seq' AS BIGINT),
        CAST(value ->> 'done_seq' AS BIGINT), CAST(value ->> 'now' AS BIGINT)
-FROM {{each}}(:turns) JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id' WHERE true
+FROM {{rows(:turns)}} JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id' WHERE true
 ON CONFLICT (session_key) DO UPDATE
 SET session_id = excluded.session_id,
     done_seq = CASE WHEN excluded.done_seq > routes.done_seq THEN excluded.done_seq ELSE routes.done_seq END
@@ -55,7 +55,7 @@ SET session_id = excluded.session_id,
 UPDATE inbox
 SET state = value ->> 'state', reason = value ->> 'reason', attempts = CAST(value ->> 'attempts' AS INTEGER),
     turn_id = value ->> 'turn_id', finished_at = CAST(value ->> 'now' AS BIGINT)
-FROM {{each}}(:ended) JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'
+FROM {{rows(:ended)}} JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'
 WHERE inbox.id = value ->> 'id'
 
 -- name: commit_unjournaled
@@ -65,14 +65,14 @@ SELECT value ->> 'id', value ->> 'event_id', value ->> 'platform', value ->> 'se
        CAST(value ->> 'seq' AS BIGINT), value ->> 'payload', value ->> 'state', value ->> 'reason',
        CAST(value ->> 'attempts' AS INTEGER), value ->> 'turn_id', CAST(value ->> 'received_at' AS BIGINT),
        CAST(value ->> 'now' AS BIGINT)
-FROM {{each}}(:unjournaled) JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'
+FROM {{rows(:unjournaled)}} JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'
 
 -- name: commit_messages
 -- Add rows to the transcripts, for the turns that won.
 INSERT INTO messages (session_id, n, turn_id, role, text, data, inbound_id, created_at)
 SELECT value ->> 'session_id', CAST(value ->> 'n' AS BIGINT), value ->> 'turn_id', value ->> 'role', value ->> 'text',
        value ->> 'data', value ->> 'inbound_id', CAST(value ->> 'now' AS BIGINT)
-FROM {{each}}(:messages) JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'
+FROM {{rows(:messages)}} JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'
 
 -- name: commit_turns
 -- Record the turns that won.
@@ -80,7 +80,7 @@ INSERT INTO turns (id, session_id, session_key, version, outcome, attempts, work
 SELECT value ->> 'turn_id', value ->> 'session_id', value ->> 'session_key', ours.version, value ->> 'outcome',
        CAST(value ->> 'attempts' AS INTEGER), value ->> 'worker', CAST(value ->> 'claimed_at' AS BIGINT),
        CAST(value ->> 'started_at' AS BIGINT), CAST(value ->> 'now' AS BIGINT)
-FROM {{each}}(:turns) JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'
+FROM {{rows(:turns)}} JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'
 
 -- name: commit_usage
 -- Count what the answers of the turns that won have cost. A turn has one row per model, and a session is won by one turn: so
@@ -92,7 +92,7 @@ SELECT value ->> 'session_id', value ->> 'owner', value ->> 'agent', value ->> '
        CAST(value ->> 'cache_read' AS BIGINT), CAST(value ->> 'cache_write' AS BIGINT), CAST(value ->> 'total' AS BIGINT),
        CAST(value ->> 'cost_nano' AS BIGINT), CAST(value ->> 'priced' AS BIGINT), CAST(value ->> 'last_prompt' AS BIGINT),
        CAST(value ->> 'now' AS BIGINT)
-FROM {{each}}(:usage) JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id' WHERE true
+FROM {{rows(:usage)}} JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id' WHERE true
 ON CONFLICT (session_id, day, owner, agent, model) DO UPDATE
 SET requests = usage.requests + excluded.requests, input = usage.input + excluded.input,
     output = usage.output + excluded.output, cache_read = usage.cache_read + excluded.cache_read,
@@ -105,7 +105,7 @@ SET requests = usage.requests + excluded.requests, input = usage.input + exclude
 INSERT INTO outbox (idempotency_key, turn_id, ordinal, session_key, destination, platform, payload, state, created_at)
 SELECT value ->> 'idempotency_key', value ->> 'turn_id', CAST(value ->> 'ordinal' AS INTEGER), value ->> 'conversation',
        value ->> 'destination', value ->> 'platform', value ->> 'payload', 'pending', CAST(value ->> 'now' AS BIGINT)
-FROM {{each}}(:outbox) JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'
+FROM {{rows(:outbox)}} JOIN {{ours}} ON ours.id = value ->> 'session_id' AND ours.turn_id = value ->> 'turn_id'
 ORDER BY CAST(value ->> 'ordinal' AS INTEGER)
 RETURNING id, turn_id
 -- gives: parts

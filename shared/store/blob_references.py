@@ -46,6 +46,8 @@ def references(entries: Iterable[Entry], replies: Iterable[Reply], stamp: Stamp)
     """What a commit with these rows and replies writes, once for each blob."""
     files = [media for entry in entries if MEDIA in entry.data for media in media_of(entry)]
     files += [media for reply in replies for media in reply.media]
+    if not files:
+        return []
     digests = {blob.digest: None for media in files if (blob := blob_at(media.url)) is not None}
     return [
         sql.blob_refer(digest=digest, session_id=stamp.session_id, turn_id=stamp.turn_id, now=stamp.now)

@@ -101,8 +101,8 @@ class Commits:
             ended=json_objects(ended_rows(commit, stamp)),
             unjournaled=json_objects(unjournaled_rows(commit, stamp)),
             messages=json_objects(message_rows(entries, session.message_count, stamp)),
-            outbox=json_objects(outbox_rows(parts, stamp)),
-            usage=json_objects(usage_rows(commit, stamp)),
+            outbox=json_objects(outbox_rows(parts, stamp)) if parts else b"",
+            usage=json_objects(usage_rows(commit, stamp)) if change.usage else b"",
             also=(*_also(commit, stamp, len(entries), owner), *references(entries, commit.replies, stamp)),
         )
         outbox = await self._batches.write(rows)

@@ -47,6 +47,8 @@ def parts_of(
         return "", []
     source, answers = mail[-1].inbound.source, mail[-1].inbound.message
     destination = str(Destination(*source.address.place))
+    if not replies:
+        return destination, []
     in_reply_to = tuple(
         m.inbound.event_id for m in mail if m.inbound.kind not in (Kind.ANNOUNCEMENT, Kind.RESULT, Kind.STEP)
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
 from shared.door import accept
 from shared.errors import Permanent, Superseded
@@ -19,7 +21,10 @@ from shared.reading.keys import first_mail
 from shared.settings import Settings
 from shared.store.change import Commit, Proof
 from tests.support.pipe import Rig, an_inbound, control_key, key_of
+from workers.agents.contract import Agent, Answers
 from workers.agents.functions import FunctionAgent, OwnFunctionAgent
+from workers.agents.resolve import resolve
+from workers.agents.results import answered
 from workers.turn.conclude import NOTICE
 from workers.turn.open import Opened, open_mail
 
@@ -31,6 +36,34 @@ async def test_a_message_is_answered_and_its_key_leaves_nothing_in_redis(rig: Ri
     row = await rig.pipe.store.journal.find(accepted.id)
     assert row is not None and row["state"] == "answered"
     assert [name for name in await rig.residue() if name.startswith("kt:turns")] == []
+
+
+class Courteous:
+    """An agent of a user's: it runs in a task of its own."""
+
+    async def run(self, turn: Turn) -> Result:
+        await asyncio.sleep(0)
+        return answered(f"You said: {turn.mail[0].text}")
+
+
+@pytest.mark.parametrize("agent", [resolve("echo"), Courteous()], ids=["ours", "a user's"])
+async def test_a_turn_leaves_nothing_to_the_garbage_collector(rig: Rig, agent: Agent | Answers) -> None:
+    rig.agent = agent
+    await rig.accept("hello")
+    await rig.run_turns()  # the first one also loads scripts and opens connections
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        await rig.accept("again")
+        await rig.run_turns()
+        gc.collect()
+        left = {
+            type(found).__name__ for found in gc.garbage if type(found).__module__.startswith(("shared.", "workers."))
+        }
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+    assert left == set()
 
 
 async def test_messages_of_a_key_are_answered_in_the_order_of_the_journal(rig: Rig) -> None:

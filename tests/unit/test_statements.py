@@ -109,6 +109,13 @@ def test_each_database_gets_its_own_words(imported: Import) -> None:
     assert log.postgres.endswith("FROM taken") and "clock_timestamp()" in log.postgres
 
 
+def test_a_word_with_a_parameter_stands_around_it(imported: Import) -> None:
+    rows = "-- name: toy_rows\n-- The toys of a list.\nSELECT value ->> 'id' FROM {{rows(:toys)}}\n"
+    toys = imported("def toy_rows(self, *, toys: str) -> Step: ...", rows).toy_rows(toys="[]").statement
+    assert toys.sqlite.endswith("FROM (SELECT value FROM json_each(:toys) LIMIT -1)")
+    assert toys.postgres.endswith("FROM jsonb_array_elements(:toys)")
+
+
 # -- the tree
 
 

@@ -87,8 +87,9 @@ class Reading:
                 raise Stopped(self._heard.cut_short()) from error
             raise
 
+    @property
     def shown(self) -> Sequence[Entry]:
-        """The rows of the mail that the agent took in so far, in order."""
+        """The rows of the mail that the agent took in, in order. It grows while the agent runs."""
         return self._heard.shown
 
     def so_far(self) -> Result:

@@ -46,21 +46,29 @@ class RunLog:
         self._given: set[int] = set()  # steps that this attempt has asked for
         self._unknown: set[tuple[str | None, str]] = set()  # calls that may have happened: id, and what the model reads
         self.is_open = bool(earlier)  # whether the database may have the run
-        # A commit that counts the cost of steps also keeps what was said before them: that is in the history now.
-        earlier = [_without_said(step) if step.n <= counted else step for step in earlier]
-        last = self._last_response()
-        earlier = [self._passed_over(step) if step.n < last else step for step in earlier]
-        self.rows = _rows(earlier)  # what earlier attempts finished
-        self.took = tuple(str(row.inbound_id) for step in earlier for row in step.took)  # mail that `rows` show
         self._counted = counted  # the last step whose cost a commit has counted
-        self.counted_rows = len(_rows([step for step in earlier if step.n <= counted]))  # of `rows`, from the first on
-        self.shown: Callable[[], Sequence[Entry]] = (
-            tuple  # gives the rows of mail that the model was shown in this attempt
-        )
+        self.rows: tuple[Entry, ...] = ()  # what earlier attempts finished
+        self.took: tuple[str, ...] = ()  # mail that `rows` show
+        self.counted_rows = 0  # of `rows`, from the first on
+        if earlier:
+            self._take_over(earlier)
+        # The rows of mail that the model was shown in this attempt: a list that grows. No method of its reader, which has
+        # this log in its turn: the garbage collector would have to find them.
+        self.shown: Sequence[Entry] = ()
         self._kept_rows = 0  # how many of those are written down
 
+    def _take_over(self, earlier: Sequence[RecordedStep]) -> None:
+        """Find the rows that the steps of earlier attempts stand for."""
+        # A commit that counts the cost of steps also keeps what was said before them: that is in the history now.
+        earlier = [_without_said(step) if step.n <= self._counted else step for step in earlier]
+        last = self._last_response()
+        earlier = [self._passed_over(step) if step.n < last else step for step in earlier]
+        self.rows = _rows(earlier)
+        self.took = tuple(str(row.inbound_id) for step in earlier for row in step.took)
+        self.counted_rows = len(_rows([step for step in earlier if step.n <= self._counted]))
+
     async def response(self, row: Entry) -> None:
-        n, shown = self._next(), self.shown()
+        n, shown = self._next(), self.shown
         planned = [RecordedStep(n, RESPONSE, state=DONE, row=row, took=tuple(shown[self._kept_rows :]))]
         self._kept_rows = len(shown)
         for call in calls(row):

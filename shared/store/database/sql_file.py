@@ -11,6 +11,7 @@
 |---|---|
 | `:name` | a parameter |
 | `{{each}}`, `{{now_ms}}` … | a word that the two databases spell differently: see WORDS |
+| `{{rows(:turns)}}` | such a word with a parameter, which stands where WORDS has `:given` |
 | `-- [sqlite]`, `-- [postgres]`, `-- [both]` | the lines that follow are for that database alone, up to the next such line |
 | `-- gives: numbered` | later statements of the same transaction may select from `{{numbered}}`. PostgreSQL reads it as a \
 common table expression with that name: the rows that this statement returned. SQLite reads it as the subselect that follows |
@@ -33,6 +34,9 @@ WORDS = {
         "json_row": "json_array",
         "json_object": "json_group_object",
         "each": "json_each",  # gives the elements of a JSON list as `value`
+        # The same where many fields are read from each. json_each writes `value` as text again for every field that is read
+        # from it; LIMIT makes SQLite write it once and keep it (a turn's commit, on one thread: 66 → 50 µs).
+        "rows": "(SELECT value FROM json_each(:given) LIMIT -1)",
         "indexed": "searched",  # column of sessions: up to which row it is indexed for search
         "now_ms": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
     },
@@ -41,6 +45,7 @@ WORDS = {
         "json_row": "json_build_array",
         "json_object": "json_object_agg",
         "each": "jsonb_array_elements",
+        "rows": "jsonb_array_elements(:given)",
         "indexed": "indexed",
         "now_ms": "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
     },
@@ -48,7 +53,7 @@ WORDS = {
 _NAME = re.compile(r"-- name: (\w+)")
 _ONLY = re.compile(r"-- \[(sqlite|postgres|both)\]")
 _GIVES = re.compile(r"-- gives: (\w+)")
-_WORD = re.compile(r"\{\{([\w.]+)\}\}")
+_WORD = re.compile(r"\{\{([\w.]+)(?:\((:\w+)\))?\}\}")
 
 
 class BadSql(Exception):
@@ -84,7 +89,7 @@ def text_of(path: Path, block: StatementBlock, dialect: str) -> str:
     def replaced(match: re.Match[str]) -> str:
         word = match[1]
         if word in WORDS[dialect]:
-            return WORDS[dialect][word]
+            return WORDS[dialect][word].replace(":given", match[2] or ":given")
         file, _, given = word.rpartition(".")
         subselect = _given(path.with_name(f"{file}.sql") if file else path, given)
         return given if dialect == POSTGRES else subselect

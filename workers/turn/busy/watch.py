@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 
 from shared.background import end_tasks, survived
 from shared.busy import BusyMode
@@ -14,6 +15,7 @@ from shared.failpoints import reach
 from shared.lane import Lease
 from shared.lane.lease import Waiting
 from shared.messages import Inbound, Mail, Session
+from shared.settings import Settings
 from workers.commands.tiers import may_give
 from workers.turn.busy.behind import LOOK_AT_MOST, companions, new_conversation
 from workers.turn.busy.inbox import TurnInbox
@@ -42,6 +44,7 @@ class BusyWatch:
         "_is_listening",
         "_is_refusing",
         "_lease",
+        "_may_give",
         "_mode",
         "_notices",
         "_parts",
@@ -56,6 +59,8 @@ class BusyWatch:
 
     def __init__(self, running: Sequence[Mail], session: Session, lease: Lease, parts: TurnParts) -> None:
         """`running` is all mail that the turn answers, the first in line first."""
+        # No method of this object: it would keep the inbox and the watch alive until the garbage collector finds them.
+        self._may_give = partial(_may_give, parts.pipe.settings)
         self.inbox = TurnInbox(running, lease, parts.pipe, parts.media, self._may_give)
         self.cut: Cut | None = None  # set before the turn is stopped for a new message
         self._running = running
@@ -163,5 +168,6 @@ class BusyWatch:
     def _current_mode(self) -> BusyMode:
         return self._parts.busy_modes.in_session(self._session, self._running[0].inbound, self._lease.busy_mode)
 
-    def _may_give(self, inbound: Inbound, command: str) -> bool:
-        return may_give(self._parts.pipe.settings, inbound.source, command, admin=False)
+
+def _may_give(settings: Settings, inbound: Inbound, command: str) -> bool:
+    return may_give(settings, inbound.source, command, admin=False)
