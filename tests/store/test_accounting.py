@@ -47,16 +47,17 @@ async def test_turns_that_end_together_are_counted_by_one_statement_and_only_tho
         written.append([step.statement.name for step in steps])
         return await write(*steps, **options)
 
-    async def end(chat: str) -> Committed:
-        """Answer one message with the session as it was before all of them."""
+    async def answered(chat: str) -> Commit:
+        """An answer to one message, with the session as it was before all of them."""
         session, letter = sessions[chat], await mail(store, chat=chat)
         entries = [Entry("assistant", "a", data={"usage": usage}) for usage in (FIRST, OTHER, SECOND)]
         change = Change(usage=turns_usage(entries, Whose(session.id, f"user {chat}", "main"), "2026-11-16"))
-        return await store.commit(Commit(session, key_of(chat), proof(), (letter,), entries, change=change))
+        return Commit(session, key_of(chat), proof(), (letter,), entries, change=change)
 
-    await end("d")  # so the next turn of that session loses
+    await store.commit(await answered("d"))  # so the next turn of that session loses
+    commits = [await answered(chat) for chat in "abcd"]
     monkeypatch.setattr(store.database, "write", writing)
-    ended = await asyncio.gather(*map(end, "abcd"), return_exceptions=True)
+    ended = await asyncio.gather(*map(store.commit, commits), return_exceptions=True)
     assert [type(each) for each in ended] == [Committed] * 3 + [Superseded]
     assert not any(each.changed for each in ended if isinstance(each, Committed))  # the next turn need not load it
     batches = [names for names in written if "commit_usage" in names]
