@@ -86,11 +86,12 @@ WHERE sessions.owner = :owner AND sessions.message_count > sessions.{{indexed}}
 LIMIT :limit
 
 -- name: search_tail_of_all
--- Everybody's rows that are not indexed yet, for an operator.
+-- Everybody's rows that are not indexed yet, for an operator. CROSS JOIN: SQLite reads the few sessions first, and not all messages.
 SELECT 0 AS place, sessions.id AS session_id, sessions.session_key, sessions.title, sessions.updated_at,
        messages.n, messages.role, messages.text, messages.created_at
-FROM sessions JOIN messages ON messages.session_id = sessions.id AND messages.n > sessions.{{indexed}}
+FROM sessions CROSS JOIN messages
 WHERE sessions.owner IS NOT NULL AND sessions.message_count > sessions.{{indexed}}
+  AND messages.session_id = sessions.id AND messages.n > sessions.{{indexed}}
   AND messages.active = 1 AND messages.role IN ('user', 'assistant')
   AND messages.data NOT LIKE '%"command":%' AND messages.data NOT LIKE '%"hidden":%'
 LIMIT :limit

@@ -177,7 +177,8 @@ async def filled(store: Store) -> Store:
     parts["indexed"] = "indexed" if isinstance(store.database, PostgresDatabase) else "searched"
     for statement in FILL:
         await write(store, statement.format(**parts))
-    await write(store, "ANALYZE")
+    if isinstance(store.database, PostgresDatabase):
+        await write(store, "ANALYZE")  # it does so by itself after a while; SQLite does not, and nobody asks it to
     return store
 
 
