@@ -66,7 +66,7 @@ SPANS: Mapping[str, SpanForm] = {
 _decided: ContextVar[bool] = ContextVar("sampled", default=False)  # whether this task's message was drawn, or not
 
 
-class Span:
+class MessageSpan:
     """What is recorded of a stage that runs."""
 
     __slots__ = ("_began_ns", "_kind", "_links", "_name", "_parent", "_tracing", "attributes", "context")
@@ -123,7 +123,7 @@ class OpenSpan:
 
     __slots__ = ("_otel", "_span", "_tokens")
 
-    def __init__(self, span: Span | None, *, holds: bool) -> None:
+    def __init__(self, span: MessageSpan | None, *, holds: bool) -> None:
         self._span = span
         self._otel: Token[Any] | None = None
         self._tokens: tuple[Token[Any], ...] = ()
@@ -172,15 +172,15 @@ class Tracing:
         if inside is None:
             if form.draws and not _decided.get():
                 drawn = self.random.random() < self._sample
-                return OpenSpan(Span(self, form, about, None) if drawn else None, holds=True)
+                return OpenSpan(MessageSpan(self, form, about, None) if drawn else None, holds=True)
             if not form.follows or (followed := _remote(traceparent)) is None:
                 return None
             parent, links = (followed, ()) if self._join else (None, (Link(followed),))
-            span = Span(self, form, "", parent, links)
+            span = MessageSpan(self, form, "", parent, links)
         elif form.follows:
             return None  # one that is inside another already
         else:
-            span = Span(self, form, about, inside.context)
+            span = MessageSpan(self, form, about, inside.context)
         span.attributes.update(_described(stage, about))
         return OpenSpan(span, holds=form.holds)
 

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
     from shared.pipeline import Pipeline
-    from shared.spans import Span, Tracing
+    from shared.spans import MessageSpan, Tracing
 
 SECRET = "trace_key"
-current: ContextVar[Span | None] = ContextVar("span", default=None)
+current: ContextVar[MessageSpan | None] = ContextVar("span", default=None)
 active: Tracing | None = None
 
 

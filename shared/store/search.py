@@ -143,7 +143,9 @@ class Search:
     async def index(self) -> bool:
         """Index some of the sessions that have rows which cannot be found yet; whether there are more."""
         [due] = await self._database.read(sql.search_due(limit=SESSIONS_DUE))
-        chosen = [_range(session) for session in random.sample(due, min(len(due), SESSIONS_AT_ONCE))]
+        some = random.sample(due, min(len(due), SESSIONS_AT_ONCE))
+        # A search reads what was indexed last first, and stops when it has enough: that should be what was said last.
+        chosen = [_range(session) for session in sorted(some, key=lambda session: session["updated_at"])]
         index = self._index_by_postgres if self._database.dialect == "postgres" else self._index_by_sqlite
         for ranges in _portions(chosen, SESSIONS_PER_COMMIT[self._database.dialect]):
             await index(ranges)
@@ -164,7 +166,7 @@ class Search:
             [texts] = await self._database.read(sql.search_texts(sessions=_listed(full)))
             for id, rows in _by_session(texts).items():
                 grown[id] = spans_of(id, rows, opened[id].first_n)
-        spans = [span for made in grown.values() for span in made or ()]
+        spans = [span for range in ranges for span in grown.get(range.id) or ()]
         await self._database.write(
             sql.search_index_postgres(
                 sessions=sessions,

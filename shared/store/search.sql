@@ -3,7 +3,7 @@
 
 -- name: search_due
 -- Sessions with rows that are not indexed yet.
-SELECT id, owner, version, {{indexed}} AS indexed, message_count FROM sessions
+SELECT id, owner, version, {{indexed}} AS indexed, message_count, updated_at FROM sessions
 WHERE message_count > {{indexed}} AND owner IS NOT NULL
 ORDER BY owner, id LIMIT :limit
 
@@ -29,7 +29,7 @@ CROSS JOIN LATERAL (
 -- name: search_index_postgres
 -- Write spans of some sessions and record how far each is indexed. Leaves out sessions that another indexer or a turn is
 -- writing to, sessions that another indexer has indexed further, and those that moved on since their rows were read: somebody's
--- words may have been removed from them. A span that was there gets a new id: it is the newest now.
+-- words may have been removed from them. A span that was there gets a new id: it is the newest now. Ids follow the order of the lists.
 -- [postgres]
 WITH claimed AS MATERIALIZED (
     SELECT sessions.id, sessions.owner, CAST(value ->> 'upto' AS BIGINT) AS upto
@@ -41,8 +41,10 @@ written AS (
     INSERT INTO search_spans (session_id, owner, first_n, last_n, since_n, size_class, bits)
     SELECT claimed.id, claimed.owner, span.first_n, span.last_n, span.first_n, span.size_class, CAST(span.bits AS VARBIT)
     FROM unnest(CAST(:session_id AS TEXT[]), CAST(:first_n AS BIGINT[]), CAST(:last_n AS BIGINT[]),
-                CAST(:size_class AS SMALLINT[]), CAST(:bits AS TEXT[])) AS span (id, first_n, last_n, size_class, bits)
+                CAST(:size_class AS SMALLINT[]), CAST(:bits AS TEXT[]))
+         WITH ORDINALITY AS span (id, first_n, last_n, size_class, bits, place)
     JOIN claimed ON claimed.id = span.id
+    ORDER BY span.place
     ON CONFLICT (session_id, first_n) DO UPDATE
     SET id = excluded.id, last_n = excluded.last_n, size_class = excluded.size_class, bits = excluded.bits)
 UPDATE sessions SET indexed = claimed.upto FROM claimed WHERE sessions.id = claimed.id
