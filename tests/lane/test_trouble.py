@@ -17,7 +17,8 @@ from structlog.testing import capture_logs
 from shared import keys
 from shared.embedded import child, valkey
 from shared.errors import Unavailable
-from shared.lane import Put
+from shared.lane import Put, garbage
+from shared.lane.garbage import purge
 from shared.lane.lease import ATTEMPT
 from shared.lane.session_lock import JOINED, SessionLock
 from shared.leader import Leader
@@ -121,6 +122,26 @@ async def test_a_name_of_another_kind_is_no_refusal_that_passes(bench: Workbench
     await bench.client.set(keys.state("turns", "k"), "not a hash")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         await bench.lane.recover("k")
+
+
+async def test_what_others_left_under_the_names_of_a_key_is_taken_away_and_its_mail_stays(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await bench.client.zadd(keys.mail("turns", "k"), {b"between": 1.5, b"endless": "inf"})
+    await bench.client.delete(keys.state("turns", "k"))
+    await bench.client.set(keys.state("turns", "k"), "not a hash")
+    await purge(bench.lane, "k")
+    assert await bench.mail("k") == [(1, b"m1")]
+    assert not await bench.client.exists(keys.state("turns", "k"))
+
+
+async def test_one_look_at_a_mailbox_takes_so_much_away_and_no_more(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "AT_ONCE", 2)
+    await bench.client.zadd(keys.mail("turns", "k"), {b"%d" % n: n + 0.5 for n in range(5)})
+    for left in (3, 1, 0):
+        await purge(bench.lane, "k")
+        assert await bench.client.zcard(keys.mail("turns", "k")) == left
 
 
 async def test_a_mistake_of_the_caller_is_no_outage_and_harms_no_later_call(bench: Workbench) -> None:
