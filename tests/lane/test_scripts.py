@@ -17,6 +17,7 @@ from shared.lane.telling import tell_turn
 from shared.reading.keys import keys_at_work
 from shared.redis_servers import Servers
 from tests.lane.workbench import DUE, LEASE, QUEUE, WAKES, Workbench, state
+from workers.process.failed_job import record_failure
 
 LEASE_S = LEASE.total_seconds()
 SLACK_S = 120  # a machine may be slow; Redis' clock and these bounds may not
@@ -798,6 +799,16 @@ async def test_finishing_a_wake_ends_it_once(bench: Workbench) -> None:
     assert 0 < await bench.client.ttl(f"rq:results:{job_id}") <= WAKES.result_ttl_s
     assert 0 < await bench.client.ttl(f"{JOB_PREFIX}{job_id}") <= WAKES.result_ttl_s
     assert await bench.client.exists(f"rq:executions:{job_id}", "rq:wip:turns-0") == 0
+
+
+@pytest.mark.parametrize("how", ["finished", "failed"])
+async def test_of_a_job_that_ended_often_ten_results_are_kept(bench: Workbench, how: str) -> None:
+    await bench.put("k", 1)
+    wake = (await bench.lease()).wake
+    for _ in range(12):
+        await bench.client.xadd(wake.results_key, {"type": 1})
+    await (bench.lane.finish(wake) if how == "finished" else record_failure(wake, "why"))
+    assert await bench.client.xlen(wake.results_key) == 10
 
 
 async def test_finishing_after_redis_forgot_everything_leaves_nothing(bench: Workbench) -> None:
