@@ -25,7 +25,7 @@ from shared.leader import Leader
 from shared.messages import Session
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.keys import keys_at_work
-from shared.redis_servers import RedisServer
+from shared.redis_servers import RedisServer, code_of
 from shared.settings import Settings
 from shared.window import Window
 from tests.lane.workbench import Workbench
@@ -104,6 +104,20 @@ async def test_a_refusal_that_passes_is_told_by_its_code(
     with pytest.raises(Unavailable, match=r"Redis: [A-Z]+$"):
         await bench.server.asked(bench.client.set("anything", 1))
     await bench.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (redis.ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value"), "WRONGTYPE"),
+        (redis.ResponseError("ACL failure in script: may not"), "NOPERM"),
+        (redis.exceptions.NoPermissionError("this user may not", status_code="NOPERM"), "NOPERM"),
+        (redis.ConnectionError("refused"), ""),
+        (OSError("WRONGTYPE"), ""),
+    ],
+)
+def test_a_refusal_is_told_by_its_code_and_nothing_else_has_one(error: Exception, code: str) -> None:
+    assert code_of(error) == code
 
 
 async def test_a_cluster_that_is_not_whole_is_a_refusal_that_passes(tmp_path: Path) -> None:
