@@ -224,6 +224,16 @@ async def test_a_callable_that_yields_text_streams_its_answer(function: Any) -> 
     assert events[-2:] == [Row(Entry("assistant", "You said: hello")), Done((Reply("You said: hello"),))]
 
 
+async def test_a_callable_whose_parameters_cannot_be_seen_is_given_the_text() -> None:
+    assert (await answer_of(from_function(str), a_turn("hello"))).replies == (Reply("hello"),)
+
+
+async def test_a_function_that_takes_nothing_is_an_agent_whose_turns_fail() -> None:
+    agent = from_function(lambda: "hi")
+    with pytest.raises(TypeError, match="positional argument"):
+        await answer_of(agent, a_turn("hello"))
+
+
 async def test_a_generator_that_yields_something_else_is_a_fault() -> None:
     def wrong(text: str) -> Iterator[Any]:
         yield 1

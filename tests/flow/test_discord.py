@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import discord
 import httpx
@@ -24,14 +24,16 @@ from structlog.testing import capture_logs
 
 from producers.discord import gateway, listen, lookup
 from producers.discord.interactions import NOT_ALLOWED
+from producers.discord.position import Position
 from producers.listening import listen_on
 from shared import keys
 from shared.agent.turn import Result, Turn
 from shared.background import end_tasks
-from shared.errors import Denied, RateLimited, Unavailable
+from shared.errors import Denied, RateLimited, Transient, Unavailable
 from shared.messages import Entry, Media, Reply
 from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.discord import DiscordSettings
+from shared.platforms.discord_api import DiscordApi
 from shared.settings import Settings
 from tests.flow.told import Told
 from tests.store.books import ask, write
@@ -429,6 +431,31 @@ async def test_a_session_that_cannot_be_resumed_is_not_tried_again(
     await fake.until(lambda fake: len(fake.begun) == 3 and fake.live)
     assert [frame["op"] for frame in fake.begun] == [2, 6, 2]
     await home.nothing_more()
+
+
+class NoGateway:
+    """Takes no connection, and notes where one was tried."""
+
+    def __init__(self) -> None:
+        self.tried: list[str] = []
+
+    def websocket(self, url: str, _: object) -> Any:
+        self.tried.append(url.partition("?")[0].rstrip("/"))
+        raise Transient("no connection")
+
+
+async def test_a_session_whose_address_does_not_answer_is_given_up_and_a_new_one_begins_elsewhere() -> None:
+    async def nothing(_: object) -> None: ...
+
+    client: Any = NoGateway()
+    settings = DiscordSettings(token=SecretStr(TOKEN), gateway_url="wss://begins.example.org")
+    held = gateway.Gateway(client, cast(DiscordApi, None), settings, nothing)
+    held.position = Position("session", "wss://resumes.example.org", held.intents, 7)
+    for _ in range(gateway.RESUME_TRIES + 2):
+        with pytest.raises(Transient):
+            await held.run()
+    assert held.gone == "session"
+    assert client.tried == ["wss://resumes.example.org"] * gateway.RESUME_TRIES + ["wss://begins.example.org"]
 
 
 @pytest.mark.parametrize("code", [4004, 4010, 4011, 4012, 4013, 4014])

@@ -25,6 +25,7 @@ from shared.failpoints import Injected
 from shared.lane import Lane
 from shared.lane.elsewhere import move
 from shared.lane.leaving import LOOK_SECONDS, LOOKS_PER_SECOND, OldPlaces
+from shared.lane.rq_names import workers_of_queue
 from shared.lane.session_lock import JOINED, SessionLock
 from shared.leader import Leader
 from shared.messages import Session
@@ -386,6 +387,27 @@ async def test_taking_an_empty_drained_server_out_of_the_list_moves_no_partition
             assert [pipe.servers.of_partition(p).url for p in range(32)] == before
     finally:
         third.stop()
+
+
+async def test_rqs_readers_find_the_queues_that_a_worker_serves_since_another_server_is_drained(
+    two_servers: MakeSettings,
+) -> None:
+    async with open_pipeline(two_servers()) as pipe:
+        here, there = pipe.servers.all
+        queues = [keys.queue_name("turns", partition) for partition in pipe.servers.partitions_of(there)]
+        async with working(pipe):
+            await until(lambda: here.client.scard("rq:workers"))
+            [worker] = await here.client.smembers("rq:workers")
+            assert not await here.client.exists(*map(workers_of_queue, queues))
+            await drain(pipe, there.name, by="ann")
+            await until(lambda: here.client.sismember(workers_of_queue(queues[-1]), worker))
+            assert await here.client.exists(*map(workers_of_queue, queues)) == len(queues)
+            await until(lambda: serves(here, worker, queues))
+
+
+async def serves(server: RedisServer, worker: bytes, queues: list[str]) -> bool:
+    listed = await server.client.hget(worker, "queues")
+    return set(queues) <= set(listed.decode().split(","))
 
 
 async def test_a_server_that_is_drained_no_longer_gets_its_keys_back(two_servers: MakeSettings) -> None:

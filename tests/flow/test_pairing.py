@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from tests.store.books import write
 from tests.support.door import open_door
 from tests.support.telegram import FakeTelegram, open_telegram
 from tests.support.working import working
+from workers.commands.pairing import USAGE
 
 BOB = 22
 MakeSettings = Callable[..., Settings]
@@ -234,6 +236,20 @@ async def test_an_admin_lists_approves_and_revokes_in_the_chat_and_others_cannot
     await say(f"/pair revoke {BOB}", "may no longer talk to me")
     [line] = await rows_of(hook.door.pipe.store, "SELECT COUNT(*) AS n FROM paired WHERE platform = 'telegram'")
     assert line == {"n": 0} and all(len(text) < 500 for text in hook.fake.texts(ANN))
+
+
+def has_answered(times: int, fake: FakeTelegram) -> bool:
+    return len(fake.texts(ANN)) == times
+
+
+async def test_pair_without_its_word_or_with_another_says_how_it_is_used_and_counts_as_no_wrong_code(
+    hook: Hook,
+) -> None:
+    asked = ("/pair", "/pair list all", "/pair approve", "/pair approve  ", "/pair revoke", "/pair nonsense")
+    for n, text in enumerate(asked, 1):
+        await hook.bring(said(text))
+        await hook.fake.until(partial(has_answered, n))
+    assert hook.fake.texts(ANN) == [USAGE] * len(asked)
 
 
 async def test_a_platform_without_people_pairs_nobody(pipe: Pipeline) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from keyturn import Ask, Done, Reply, Turn
+from keyturn import Ask, Done, Reply, Said, Turn
 from shared.clock import now_ms
 from shared.door import accept
 from shared.messages import Terms
@@ -202,6 +203,41 @@ async def asks_for_ever(turn: Turn) -> Any:
         yield Ask("q", "Well?")
     else:
         yield Done((Reply("fine"),))
+
+
+async def test_an_agent_is_told_when_its_question_was_answered_and_when_its_time_was_over(rig: Rig) -> None:
+    told: list[Said] = []
+
+    async def asking(turn: Turn) -> Any:
+        if turn.answers:
+            told.append(turn.answers["q"])
+            yield Done((Reply("thanks"),))
+        else:
+            yield Ask("q", "Well?", expires=timedelta(hours=1))
+
+    rig.agent, began = GeneratorAgent(asking), now_ms()
+    for answer in ("red", "/answer red"):
+        await say(rig, "ask me")
+        await say(rig, answer)
+    await say(rig, "ask me")
+    await overdue(rig)
+    await rig.run_turns()
+    assert [(said.text, said.is_expired) for said in told] == [("red", False), ("red", False), ("", True)]
+    assert all(began <= said.at <= now_ms() for said in told)
+
+
+async def test_a_question_that_ends_without_a_turn_leaves_the_other_run_of_its_conversation_waiting(rig: Rig) -> None:
+    async def asking(turn: Turn) -> Any:
+        yield Done((Reply("thanks"),)) if turn.answers else Ask("q", "Which?", ("red", "blue"))
+
+    rig.agent, store = GeneratorAgent(asking), rig.pipe.store
+    for text in ("ask me", "ask me again"):  # neither is a choice
+        await say(rig, text)
+    first, second = await ask(store, "SELECT id, run_id FROM asks ORDER BY created_at, id")
+    await store.asks.expire(first["id"], now_ms())
+    assert (await load_session(key_of(), store)).facts[ASKING] == second["run_id"]
+    await store.asks.expire(second["id"], now_ms())
+    assert ASKING not in (await load_session(key_of(), store)).facts
 
 
 async def test_new_ends_the_questions_of_the_conversation_and_closes_their_runs(rig: Rig) -> None:

@@ -10,7 +10,7 @@ import pytest
 from shared.pipeline import Pipeline
 from shared.session_key import SessionKey
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
-from tests.store.books import indexed_rows
+from tests.store.books import indexed_rows, write
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
 
@@ -39,6 +39,21 @@ async def test_search_finds_another_session_of_mine_and_says_how_to_go_on_there(
     assert f"/resume {other['id']}" in await say(rig, "/search 鹭", chat="c")
     assert "this conversation" in await say(rig, "/search heron", chat="a")
     assert "Nothing found" in await say(rig, "/search flamingo", chat="c")
+
+
+async def test_hits_are_numbered_from_one_and_say_in_how_many_more_rows_the_words_are(rig: Rig) -> None:
+    for chat in ("a", "a", "b"):  # echo says it again
+        await say(rig, "a heron", chat=chat)
+    newer, older = (await say(rig, "/search heron", chat="c")).split("\n\n")
+    assert newer.startswith("1. ") and "(and 1 more)" in newer
+    assert older.startswith("2. ") and "(and 3 more)" in older
+    await say(rig, "/title Birds", chat="b")
+    await write(
+        rig.pipe.store,
+        "UPDATE messages SET text = 'an egret' WHERE role = 'user' AND session_id = :id",
+        id=(await session_of(rig, "b"))["id"],
+    )
+    assert " more" not in (await say(rig, "/search egret", chat="c"))
 
 
 @pytest.mark.parametrize("text", ["/search", "/search ?!"])

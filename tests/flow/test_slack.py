@@ -24,10 +24,10 @@ from producers.slack.hearing import Hearing
 from producers.slack.listen import CONNECTIONS, SocketMode
 from producers.spool import Spool, spool_path
 from shared.agent.turn import Result, Turn
-from shared.errors import ConfigurationError, Unavailable
-from shared.messages import Entry, Media, Reply
+from shared.errors import ConfigurationError, Denied, Unavailable
+from shared.messages import Entry, Media, Reply, Source
 from shared.pipeline import Pipeline, open_pipeline
-from shared.platforms.slack import SlackSettings
+from shared.platforms.slack import FACTS, FILE_SCHEME, SlackSettings
 from shared.platforms.slack_api import open_web_api
 from shared.settings import Settings
 from tests.store.books import ask
@@ -43,8 +43,11 @@ from tests.support.slack import (
     open_slack,
     signed,
 )
+from tests.support.uploads import no_files
 from tests.support.working import working
 from workers.agents.contract import Agent, Answers
+from workers.delivery.slack import SlackSender
+from workers.media.incoming import FetchLimits
 
 PAYLOADS = Path(__file__).parents[1] / "payloads/slack"
 ANN, DIRECT, CHANNEL = "U01ANN", "D01ANN", "C01GEN"
@@ -243,6 +246,20 @@ async def test_a_file_reaches_the_agent(pipe: Pipeline, fake: FakeSlack) -> None
         await fake.until(lambda fake: fake.texts(DIRECT))
     [file] = seen
     assert (file.url.partition(":")[0], file.type, file.name) == ("blob", "image/png", "chart.png")
+
+
+async def test_a_page_is_a_file_where_slack_says_so_and_else_the_token_lacks_a_right(fake: FakeSlack) -> None:
+    fake.shown_as["F1"] = "text/html"
+    async with open_web_api(block(fake)) as api:
+        sender = SlackSender(api, no_files(FACTS), resend_unseen=False)
+        file, limits = Media(f"{FILE_SCHEME}F1", None), FetchLimits(1_000_000, 60)
+        fake.keep_file("F1", "page.html", "text/html", b"<html>ours</html>")
+        async with sender.file(file, Source("slack", DIRECT, "dm"), limits) as taken:
+            assert b"".join([chunk async for chunk in taken.chunks]) == b"<html>ours</html>"
+        fake.keep_file("F1", "chart.png", "image/png", b"<html>sign in</html>")
+        with pytest.raises(Denied, match="files:read"):
+            async with sender.file(file, Source("slack", DIRECT, "dm"), limits):
+                pass
 
 
 async def test_names_are_asked_of_slack_once_and_kept_with_the_message(

@@ -426,6 +426,22 @@ async def test_calls_without_a_models_response_are_found_again_by_id_and_argumen
     assert len(set(world.charged)) == len(world.charged) == 2
 
 
+async def test_a_call_that_is_made_twice_in_one_attempt_is_two_calls_with_a_key_each(rig: Rig, world: World) -> None:
+    async def twice(turn: Turn) -> Any:
+        async def do(key: str) -> str:
+            world.charged.append(key)
+            return "charged"
+
+        done = [await turn.steps.call(Call("a", "charge", '{"n": 1}'), do) for _ in range(2)]
+        yield Done((Reply(" ".join(str(each.how) for each in done)),))
+
+    rig.agent = GeneratorAgent(twice)
+    await rig.accept("tea")
+    await rig.run_turns()
+    assert await rig.transcript() == ["tea", "ran ran"]
+    assert len(set(world.charged)) == len(world.charged) == 2
+
+
 async def test_a_stopped_turn_leaves_no_step_behind(rig: Rig, world: World) -> None:
     async with open_provider(answer=by_rows(((("charge", "tea"), ("charge", "tip")),))) as provider:
         rig.agent = LlmAgent(config(provider))

@@ -24,7 +24,7 @@ import workers.jobs
 from shared import keys
 from shared.agent.turn import Result, Turn
 from shared.codec import Serializer
-from shared.lane.rq_names import FAILURE_TTL_SECONDS, running_key
+from shared.lane.rq_names import FAILURE_TTL_SECONDS, executions_key, running_key
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
 from tests.lane.keyspace import Held, Keyspace, look
@@ -270,11 +270,16 @@ async def test_a_job_that_runs_long_is_reported_before_its_entries_run_out(
                 job = Job.fetch(job_id, connection=client, serializer=Serializer)
                 [execution] = job.get_executions()
                 entry, soon = execution.composite_key, time.time() + 1
-                client.zadd(running_key(QUEUE), {entry: soon})
-                client.expire(execution.key, 60)
-                while (client.zscore(running_key(QUEUE), entry) or 0) <= soon or client.ttl(execution.key) <= 60:
-                    await asyncio.sleep(0.05)
-                kept.append(True)
+                executions = executions_key(job_id)
+                client.zadd(executions, {execution.id: soon})
+                for name in (execution.key, executions):
+                    client.expire(name, 60)
+                for _ in range(2):  # all of the first report is there when the second begins
+                    client.zadd(running_key(QUEUE), {entry: soon})
+                    while (client.zscore(running_key(QUEUE), entry) or 0) <= soon:
+                        await asyncio.sleep(0.05)
+                lives = [client.ttl(name) > 60 for name in (execution.key, executions)]
+                kept.append((client.zscore(executions, execution.id) or 0) > soon and all(lives))
                 return Result()
 
         await our_work(pipe, Running(), lambda: finished(client))

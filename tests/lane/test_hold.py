@@ -55,6 +55,17 @@ async def test_while_redis_is_away_a_process_keeps_so_many_values_and_each_for_i
     assert await hold.find("kt:pieces:1") == HeldValue(None, b"")
 
 
+async def test_a_name_that_holds_something_else_costs_its_own_value_only(servers: Servers) -> None:
+    hold, client = ShortHold(servers), servers.all[0].client
+    await client.rpush("kt:pieces:x", "a list")
+    found = await hold.find("kt:pieces:x")
+    assert found == HeldValue(None, b"")
+    for value in (b"kept here", b""):
+        assert await hold.replace("kt:pieces:x", HeldValue(b"", b""), value, MINUTE)  # it has become a list since
+        assert await hold.find("kt:pieces:x") == HeldValue(None, value)
+    assert await hold.find("kt:pieces:y") == HeldValue(b"", b"")  # Redis is not taken to be away
+
+
 def a_photo(n: int) -> Inbound:
     return Inbound(f"in_{n}", str(n), Source("telegram", "-1", "group", user="11"), "", album="a", mentioned=False)
 

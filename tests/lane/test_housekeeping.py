@@ -15,10 +15,10 @@ from shared import keys, metrics
 from shared.lane.rq_names import JOB_PREFIX
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import Settings
-from tests.store.books import indexed_rows
+from tests.store.books import ask, indexed_rows, write
 from tests.support.pipe import Rig, key_of
 from tests.support.working import keeping, working
-from workers.upkeep import housekeeper, stuck
+from workers.upkeep import housekeeper, runs, stuck
 from workers.upkeep.due import DueKeys
 from workers.upkeep.housekeeper import Housekeeper, duties, repeat
 from workers.upkeep.journal import UnknownMail
@@ -87,6 +87,21 @@ async def test_keys_at_rest_leave_nothing_behind_in_rqs_part_either(make_setting
 
         await until(all_answered)
         await until(at_rest)
+
+
+async def test_leftover_runs_are_looked_for_again_soon_while_as_many_were_found_as_are_deleted_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "AT_ONCE", 2)
+    columns = "id, session_id, session_key, inbound_id, holder, state, counted, created_at"
+    for n in range(3):
+        insert = f"INSERT INTO runs ({columns}) VALUES (:id, 's', 'k', 'in_1', '', 'parked', 0, 5)"
+        await write(rig.pipe.store, insert, id=f"run_{n}")
+    duty, left = runs.LeftoverRuns(rig.pipe), []
+    for next_look in (1.0, runs.EVERY_SECONDS, runs.EVERY_SECONDS):
+        assert await duty.look() == next_look
+        left.append(len(await ask(rig.pipe.store, "SELECT id FROM runs")))
+    assert left == [1, 0, 0]
 
 
 async def test_a_look_that_does_not_end_is_cut_short_and_the_next_one_begins(

@@ -13,7 +13,7 @@ from shared.lane.freeing import free
 from shared.lane.pausing import count_parked, hold, parked_keys, parked_scopes, unpark_all
 from shared.lane.stopping import stop
 from shared.reading.keys import KeyPhase, keys_at_work, state_of_key
-from tests.lane.workbench import Workbench
+from tests.lane.workbench import LEASE, Workbench
 
 KEY = "agent:main:irc@second:group:a%3Ab:t=17:u=5"
 NEIGHBOUR = "agent:main:irc:dm:42"
@@ -61,6 +61,8 @@ async def test_the_end_of_a_pause_wakes_what_it_held_and_nothing_else(bench: Wor
     assert await unpark_all(bench.lane, bench.server, KEY) == 1
     assert "paused" not in await bench.state(KEY)
     assert await unpark_all(bench.lane, bench.server, KEY) == 0
+    due = await bench.due(KEY)
+    assert due is not None and 0 < due <= LEASE.total_seconds()  # somebody looks for the wake
     lease = await bench.lease()
     assert lease.key == KEY and [mail.seq for mail in lease.mail] == [1]
     assert lease.counts.begun == 1 and lease.counts.failed == 0  # no attempt was counted meanwhile

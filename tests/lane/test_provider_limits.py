@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from shared.redis_servers import Servers
 from shared.settings.provider_limits import ProviderLimits
 from tests.support.outage import ValkeyOutage
 from workers.agents.model.admission import Permit, ProviderAccount
+from workers.limits import cooldowns
 from workers.limits.admission import RedisAdmission
 from workers.limits.cooldowns import LONGEST_SPREAD_SECONDS, Cooldowns
 
@@ -259,6 +261,23 @@ def test_a_cool_down_is_never_made_shorter() -> None:
     known.begin("a1", 30, 1)
     known.begin("a1", 1, 1)
     assert (known.wait("a1") or 0) > 29 and known.wait("a2") is None
+
+
+def test_a_cool_down_is_waited_for_to_its_end_and_by_each_for_a_time_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, known = 100.0, Cooldowns()
+    monkeypatch.setattr(cooldowns, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(cooldowns, "random", SimpleNamespace(uniform=lambda low, _: low))
+    known.begin("a1", 10, LONGEST_SPREAD_SECONDS + 1)
+    assert known.wait("a1") == 10
+    monkeypatch.setattr(cooldowns, "random", SimpleNamespace(uniform=lambda _, high: high))
+    assert known.wait("a1") == 10 + LONGEST_SPREAD_SECONDS
+    known.begin("a2", 10, 0)
+    now = 109.5
+    assert known.wait("a2") == 0.5
+    now = 110.0
+    assert known.wait("a2") is None
 
 
 @asynccontextmanager

@@ -9,12 +9,15 @@ import pytest
 
 from shared.busy import BusyMode
 from shared.lane import Claim, Lane, Lease, Put, Recovered, Started
+from shared.lane.freeing import Freed, free
+from shared.lane.lease import Counts
 from shared.lane.rq_names import JOB_PREFIX
 from shared.lane.stopping import stop
 from shared.lane.telling import tell_turn
 from shared.reading.keys import keys_at_work
 from shared.redis_servers import Servers
 from tests.lane.workbench import DUE, LEASE, QUEUE, WAKES, Workbench, state
+from workers.process.failed_job import record_failure
 
 LEASE_S = LEASE.total_seconds()
 SLACK_S = 120  # a machine may be slow; Redis' clock and these bounds may not
@@ -152,6 +155,22 @@ async def test_starting_a_wake_leases_its_key_with_the_first_mail(bench: Workben
     assert (held["token"], held["job"], held["attempts"]) == (lease.token, job_id, "1")
     assert near(await bench.due("k"), LEASE_S)
     assert await bench.status(job_id) == "started" and await bench.popped() == []
+
+
+async def test_rq_lists_what_runs_a_minute_longer_than_its_worker_may_be_silent(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    wake = (await bench.lease()).wake
+    silent_until = await bench.client.zscore(wake.running_key, wake.running_entry)
+    assert await bench.client.zscore(wake.executions_key, wake.execution) - silent_until == 60
+    ends_ms = await bench.client.pexpiretime(wake.execution_key)
+    assert silent_until <= ends_ms / 1000 <= silent_until + 1  # the other is a whole second
+    assert await bench.client.pexpiretime(wake.executions_key) - ends_ms == 60_000
+
+
+async def test_counts_that_redis_does_not_have_begin_anew(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await bench.client.hset(state("k"), "of", 1)
+    assert (await bench.lease()).counts == Counts(1, begun=1, failed=0, ours_begun=True)
 
 
 async def test_a_second_wake_of_a_leased_key_is_spent(bench: Workbench) -> None:
@@ -595,6 +614,25 @@ async def test_every_wake_has_its_time_to_be_started(bench: Workbench) -> None:
     assert looks == [Recovered.NOTHING] * 3 + [Recovered.WAKE_LATE]
 
 
+@pytest.mark.parametrize("how", ["released", "handed over", "freed", "recovered"])
+async def test_a_wake_that_is_made_is_looked_for_a_lease_later(bench: Workbench, how: str) -> None:
+    await bench.put("k", 1)
+    await bench.put("k", 2)
+    lease = await bench.lease()
+    await bench.hurry("k")
+    match how:
+        case "released":
+            await lease.release(spent=True)
+        case "handed over":
+            await lease.acknowledge([1], limit=1, hand_over=True)
+        case "freed":
+            assert await free(bench.lane, "k") is Freed.LEASED
+        case "recovered":
+            await bench.expire("k")
+            assert await bench.lane.recover("k") is Recovered.LEASE_EXPIRED
+    assert len(await bench.queued()) == 1 and near(await bench.due("k"), LEASE_S)
+
+
 @pytest.mark.parametrize("status", [None, "failed", "canceled", "finished"])
 async def test_a_lost_wake_is_replaced(bench: Workbench, status: str | None) -> None:
     await bench.put("k", 1)
@@ -662,6 +700,7 @@ async def test_stopping_ends_a_delay(bench: Workbench) -> None:
     await bench.put("k", 1)
     await (await bench.lease()).release(delay=timedelta(minutes=5), spent=True)
     assert await stop(bench.lane, "k", 7, 10) is not None
+    assert near(await bench.due("k"), LEASE_S)  # somebody looks for the wake
     assert (await bench.lease()).drop_until_ms == 7
 
 
@@ -760,6 +799,16 @@ async def test_finishing_a_wake_ends_it_once(bench: Workbench) -> None:
     assert 0 < await bench.client.ttl(f"rq:results:{job_id}") <= WAKES.result_ttl_s
     assert 0 < await bench.client.ttl(f"{JOB_PREFIX}{job_id}") <= WAKES.result_ttl_s
     assert await bench.client.exists(f"rq:executions:{job_id}", "rq:wip:turns-0") == 0
+
+
+@pytest.mark.parametrize("how", ["finished", "failed"])
+async def test_of_a_job_that_ended_often_ten_results_are_kept(bench: Workbench, how: str) -> None:
+    await bench.put("k", 1)
+    wake = (await bench.lease()).wake
+    for _ in range(12):
+        await bench.client.xadd(wake.results_key, {"type": 1})
+    await (bench.lane.finish(wake) if how == "finished" else record_failure(wake, "why"))
+    assert await bench.client.xlen(wake.results_key) == 10
 
 
 async def test_finishing_after_redis_forgot_everything_leaves_nothing(bench: Workbench) -> None:

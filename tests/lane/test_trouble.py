@@ -17,14 +17,15 @@ from structlog.testing import capture_logs
 from shared import keys
 from shared.embedded import child, valkey
 from shared.errors import Unavailable
-from shared.lane import Put
+from shared.lane import Put, garbage
+from shared.lane.garbage import purge
 from shared.lane.lease import ATTEMPT
 from shared.lane.session_lock import JOINED, SessionLock
 from shared.leader import Leader
 from shared.messages import Session
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.keys import keys_at_work
-from shared.redis_servers import RedisServer
+from shared.redis_servers import RedisServer, code_of
 from shared.settings import Settings
 from shared.window import Window
 from tests.lane.workbench import Workbench
@@ -105,6 +106,20 @@ async def test_a_refusal_that_passes_is_told_by_its_code(
     await bench.close()
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (redis.ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value"), "WRONGTYPE"),
+        (redis.ResponseError("ACL failure in script: may not"), "NOPERM"),
+        (redis.exceptions.NoPermissionError("this user may not", status_code="NOPERM"), "NOPERM"),
+        (redis.ConnectionError("refused"), ""),
+        (OSError("WRONGTYPE"), ""),
+    ],
+)
+def test_a_refusal_is_told_by_its_code_and_nothing_else_has_one(error: Exception, code: str) -> None:
+    assert code_of(error) == code
+
+
 async def test_a_cluster_that_is_not_whole_is_a_refusal_that_passes(tmp_path: Path) -> None:
     own_bus = f"cluster-port {child.free_port()}"  # by default a port that may be taken: the server's own plus 10,000
     server = valkey.start(tmp_path, options=("cluster-enabled yes", own_bus))
@@ -121,6 +136,26 @@ async def test_a_name_of_another_kind_is_no_refusal_that_passes(bench: Workbench
     await bench.client.set(keys.state("turns", "k"), "not a hash")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         await bench.lane.recover("k")
+
+
+async def test_what_others_left_under_the_names_of_a_key_is_taken_away_and_its_mail_stays(bench: Workbench) -> None:
+    await bench.put("k", 1)
+    await bench.client.zadd(keys.mail("turns", "k"), {b"between": 1.5, b"endless": "inf"})
+    await bench.client.delete(keys.state("turns", "k"))
+    await bench.client.set(keys.state("turns", "k"), "not a hash")
+    await purge(bench.lane, "k")
+    assert await bench.mail("k") == [(1, b"m1")]
+    assert not await bench.client.exists(keys.state("turns", "k"))
+
+
+async def test_one_look_at_a_mailbox_takes_so_much_away_and_no_more(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "AT_ONCE", 2)
+    await bench.client.zadd(keys.mail("turns", "k"), {b"%d" % n: n + 0.5 for n in range(5)})
+    for left in (3, 1, 0):
+        await purge(bench.lane, "k")
+        assert await bench.client.zcard(keys.mail("turns", "k")) == left
 
 
 async def test_a_mistake_of_the_caller_is_no_outage_and_harms_no_later_call(bench: Workbench) -> None:

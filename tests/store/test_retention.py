@@ -259,6 +259,15 @@ async def test_a_step_looks_at_a_part_of_the_search_index_and_the_next_goes_on_b
     assert [await store.retention.search(6, 1) for _ in range(4)] == [0, 0, 0, 1]
 
 
+async def test_what_becomes_old_when_all_of_the_index_was_looked_at_is_forgotten_at_the_next_look(store: Store) -> None:
+    await commit(store, await load(store), await mail(store, WORDS), replies=())
+    while await store.search.index():
+        pass
+    assert await store.retention.search(6, 1) == 0
+    await write(store, "UPDATE messages SET created_at = 5")
+    assert await store.retention.search(6, 1) == 1 and await found(store, WORDS) == []
+
+
 async def test_usage_audit_and_references_to_files_go_by_their_age(store: Store) -> None:
     for day in ("2026-01-01", "2026-02-01"):
         await write(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from shared.clock import now_ms
 from shared.messages import Mail, Reply
+from shared.pipeline import Pipeline
 from shared.store import Store
 from shared.store.change import Change, Commit
 from shared.store.stateless import to_be_forgotten
 from tests.store.books import ask, commit, load, mail, proof, write
 from tests.support.pipe import key_of
+from workers.upkeep import stateless
 
 TABLES = ("inbox", "outbox", "sessions", "routes", "facts")
 
@@ -59,6 +64,18 @@ async def test_a_request_is_due_to_be_forgotten_when_it_ended_so_long_ago(store:
     letter = await a_request(store, "c1")
     assert await store.stateless.ended(older_than_ms=60_000, limit=10) == []
     assert await store.stateless.ended(older_than_ms=began - now_ms() - 60_000, limit=10) == [letter.inbound.id]
+
+
+async def test_a_housekeeper_forgets_some_at_a_time_and_looks_again_at_once_while_there_may_be_more(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stateless, "AT_ONCE", 2)
+    monkeypatch.setattr(stateless, "AFTER_MS", -60_000)
+    for chat in ("c1", "c2", "c3"):
+        await a_request(store, chat)
+    duty = stateless.EndedRequests(cast(Pipeline, SimpleNamespace(store=store)))
+    assert [await duty.look() for _ in range(2)] == [0.0, stateless.EVERY_SECONDS]
+    assert await store.stateless.ended(older_than_ms=-60_000, limit=10) == []
 
 
 async def test_what_a_request_said_in_another_chat_stays_until_it_is_sent(store: Store) -> None:

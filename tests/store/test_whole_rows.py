@@ -238,6 +238,17 @@ async def test_a_replayed_reply_waits_as_if_it_had_never_been_tried(store: Store
     assert [row["state"] for row in states] == ["replayed", "open"]
 
 
+async def test_a_reply_that_was_sent_after_it_was_given_up_is_not_sent_again(store: Store) -> None:
+    await commit(store, await load(store), await mail(store), replies=("one",))
+    [part] = await store.outbox.open_parts("to:webhook:c1", 10)
+    await store.outbox.bury(part, "unreachable", "502")
+    await write(store, "UPDATE outbox SET state = 'sent', receipt = 'm1'")
+    [letter] = await ask(store, "SELECT id FROM dead")
+    assert await store.dead.send_again(letter["id"], part.id) == (True, None)
+    assert await ask(store, "SELECT state, receipt FROM outbox") == [{"state": "sent", "receipt": "m1"}]
+    assert await ask(store, "SELECT state FROM dead") == [{"state": "replayed"}]
+
+
 async def test_a_part_is_buried_once_and_not_after_it_was_sent(store: Store) -> None:
     await commit(store, await load(store), await mail(store), replies=("one", "two"))
     one, two = await store.outbox.open_parts("to:webhook:c1", 10)

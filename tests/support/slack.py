@@ -82,6 +82,7 @@ class FakeSlack:
     people: dict[str, dict[str, Any]] = field(default_factory=dict)
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     contents: FilesSent = field(default_factory=FilesSent)  # of files, by id
+    shown_as: dict[str, str] = field(default_factory=dict)  # the types that they come with, where it is another one
     uploaded: dict[str, Uploaded] = field(default_factory=dict)  # files that we gave, by id
     scopes_missing: set[str] = field(default_factory=set)  # methods that the token may not use
     failing: dict[str, Refused] = field(default_factory=dict)  # what each of these methods answers
@@ -269,7 +270,8 @@ class FakeSlack:
         """A file, or the page that Slack shows to those who may not read it."""
         if request.headers.get("authorization") != f"Bearer {BOT_TOKEN}":
             return web.Response(text="<!DOCTYPE html><html>sign in</html>", content_type="text/html")
-        return web.Response(body=self.contents[request.match_info["id"]], content_type="application/octet-stream")
+        id = request.match_info["id"]
+        return web.Response(body=self.contents[id], content_type=self.shown_as.get(id, "application/octet-stream"))
 
     def keep_file(self, id: str, name: str, type: str, content: bytes) -> dict[str, Any]:
         """A file that somebody sent, as the event names it."""

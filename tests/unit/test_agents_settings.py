@@ -9,6 +9,7 @@ import pytest
 from shared.errors import ConfigurationError
 from shared.settings import RoutingRule
 from tests.support.environment import load
+from workers.agents.named import NO_LINE, NO_MODEL, NO_URL, check_name
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -44,3 +45,30 @@ def test_rules_and_agents_that_cannot_work_are_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         load(monkeypatch, **variables)
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings", "fault"),
+    [
+        ("echo", {}, None),
+        ("command", {}, NO_LINE),
+        ("command", {"COMMAND__LINE": "python3 mybot.py"}, None),
+        ("http", {}, NO_URL),
+        ("http", {"HTTP__URL": "https://agent.example.org/turns"}, None),
+        ("llm", {}, NO_MODEL),
+        ("llm", {"LLM__MODEL": "openai:gpt-5"}, None),
+        ("tests.support.agents:speak_twice", {}, None),
+        ("no_such_module:agent", {}, "AGENT=no_such_module:agent: No module named 'no_such_module'"),
+        ("ecko", {}, "AGENT=ecko: not a known agent; use echo, llm, local, command, http or module:object"),
+    ],
+)
+def test_an_agent_that_can_never_start_is_refused_by_its_name_and_settings(
+    monkeypatch: pytest.MonkeyPatch, agent: str, settings: dict[str, str], fault: str | None
+) -> None:
+    loaded = load(monkeypatch, **settings)
+    if fault is None:
+        check_name(agent, loaded)
+        return
+    with pytest.raises(ConfigurationError) as refused:
+        check_name(agent, loaded)
+    assert str(refused.value) == fault

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,7 +13,7 @@ from pydantic import SecretStr
 
 from keyturn.cli.doctor.finding import Finding, Level
 from keyturn.cli.doctor.platforms import ask_platforms
-from producers.connecting import connect_of, examined
+from producers.connecting import Question, connect_of, examined
 from shared.errors import Ambiguous, ConfigurationError, Denied, RateLimited, Unreachable
 from shared.platforms import CONNECTING, PLATFORMS
 from shared.platforms.discord import DiscordSettings
@@ -70,6 +71,13 @@ def test_an_answer_of_the_wrong_form_is_refused_in_words_and_only_some_may_be_le
         assert bool(question.fault("no such thing: \N{PILE OF POO}")) == (place not in TAKEN_AS_IT_IS), place
         assert question.fault("a\nb") == "it has characters that cannot be seen"
         assert question.unless == ("app_token" if place == ("slack", "signing_secret") else ""), place
+
+
+@pytest.mark.parametrize(
+    "about", [{}, {"form": re.compile("yes"), "looks": "yes"}, {"choices": {"yes": "all is well"}}]
+)
+def test_an_answer_that_fits_has_no_fault(about: dict[str, Any]) -> None:
+    assert Question("name", "Well?", **about).fault("yes") == ""
 
 
 async def raising(error: Exception) -> Sequence[Finding]:

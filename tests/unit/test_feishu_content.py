@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.errors import Transient
 from shared.platforms.feishu import FACTS, written_bytes
-from workers.delivery.feishu_content import harmless, link, plain, rich
+from workers.delivery.feishu_content import harmless, link, plain, rich, uploaded
 
 
 def shown(markdown: str) -> str:
@@ -69,6 +70,16 @@ def test_whatever_a_model_writes_calls_nobody_but_people_by_open_id(text: str) -
 def test_one_person_can_be_mentioned() -> None:
     text = 'ask <at user_id="ou_bob">Bob</at>, not <at user_id="all">all</at>'
     assert 'ask <at user_id="ou_bob">Bob</at>, not <\u200bat' in shown(text)
+
+
+@pytest.mark.parametrize("data", [{}, {"file_key": None}, {"file_key": ""}, {"file_key": 5}])
+def test_an_upload_whose_key_feishu_does_not_say_is_tried_again(data: dict[str, Any]) -> None:
+    with pytest.raises(Transient):
+        uploaded("file", "file_key", data)
+
+
+def test_an_upload_is_sent_by_its_key() -> None:
+    assert orjson.loads(uploaded("file", "file_key", {"file_key": "k1"})["content"]) == {"file_key": "k1"}
 
 
 def test_a_link_shows_its_label_as_it_is() -> None:

@@ -56,6 +56,14 @@ def test_M3_a_code_block_is_closed_and_opened_again_with_its_language() -> None:
     assert lines == code.split("\n")
 
 
+@pytest.mark.parametrize("mark", ["`" * 3, "`" * 12])
+def test_a_code_block_that_nobody_closed_is_closed_in_its_last_piece_which_still_fits(mark: str) -> None:
+    for length in range(30, 130):
+        pieces = split(f"{mark}\n{'a' * length}", SMALL)
+        assert all(utf16_units(piece) <= 60 for piece in pieces), length
+        assert all(piece.count(mark) == 2 for piece in pieces) or len(pieces) == 1
+
+
 def test_a_text_is_cut_between_paragraphs_rather_than_lines_rather_than_words() -> None:
     assert bare(split("a" * 30 + "\n\n" + "b b\nb" + "b" * 40, SMALL))[0] == "a" * 30
     assert bare(split("a" * 30 + "\n" + "b b " + "b" * 40, SMALL))[0] == "a" * 30

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from shared.errors import AlreadyDone, Unavailable
 from shared.store.database.sqlite.connection import connect
 from shared.store.database.sqlite.errors import passes, translated
 from shared.store.database.sqlite.migrating import migrate, pending
+
+FULL = 2
 
 
 @pytest.fixture
@@ -26,6 +29,25 @@ def an_error(code: int) -> sqlite3.OperationalError:
     error = sqlite3.OperationalError("why")
     error.sqlite_errorcode = code
     return error
+
+
+def test_commits_are_on_disk_when_they_return_whatever_sqlite_was_built_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connecting = sqlite3.connect
+
+    def less_safe(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        made: sqlite3.Connection = connecting(*arguments, **options)
+        made.execute("PRAGMA synchronous = OFF")
+        return made
+
+    monkeypatch.setattr(sqlite3, "connect", less_safe)
+    connection = connect(tmp_path / "b.db")
+    try:
+        assert connection.execute("PRAGMA synchronous").fetchone() == {"synchronous": FULL}
+        assert connection.execute("PRAGMA journal_mode").fetchone() == {"journal_mode": "wal"}
+    finally:
+        connection.close()
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,11 @@ def test_a_bare_mention_is_kept_because_something_was_said(text: str) -> None:
     assert (made.text, made.mentioned) == (text, True)
 
 
+@pytest.mark.parametrize("kind", ["bold", "mention"])
+def test_an_entity_without_any_length_lies_in_its_text(kind: str) -> None:
+    assert inbound(a_message(entities=[{"type": kind, "offset": 0, "length": 0}])).text == "hello"
+
+
 @pytest.mark.parametrize(
     ("update", "complaint"),
     [
@@ -116,6 +121,7 @@ def test_a_bare_mention_is_kept_because_something_was_said(text: str) -> None:
         (a_message(entities={}), "entities is not a list"),
         (a_message(entities=[1]), "entities is not a list"),
         (a_message(entities=[{"type": "mention", "offset": -1, "length": 1}]), "outside its text"),
+        (a_message(entities=[{"type": "bold", "offset": 0, "length": -1}]), "outside its text"),
         (a_message(entities=[{"type": "mention", "offset": 0}]), "length is not a number"),
         (a_message(date="today"), "date is not a number"),
         (a_message(photo=[{}]), "file_id is not an id"),
