@@ -397,7 +397,7 @@ async def test_rqs_readers_find_the_queues_that_a_worker_serves_since_another_se
         queues = [keys.queue_name("turns", partition) for partition in pipe.servers.partitions_of(there)]
         async with working(pipe):
             await until(lambda: here.client.scard("rq:workers"))
-            [worker] = await here.client.smembers("rq:workers")
+            [worker] = map(text_of, await here.client.smembers("rq:workers"))
             assert not await here.client.exists(*map(workers_of_queue, queues))
             await drain(pipe, there.name, by="ann")
             await until(lambda: here.client.sismember(workers_of_queue(queues[-1]), worker))
@@ -405,9 +405,12 @@ async def test_rqs_readers_find_the_queues_that_a_worker_serves_since_another_se
             await until(lambda: serves(here, worker, queues))
 
 
-async def serves(server: RedisServer, worker: bytes, queues: list[str]) -> bool:
-    listed = await server.client.hget(worker, "queues")
-    return set(queues) <= set(listed.decode().split(","))
+def text_of(held: bytes | str | None) -> str:
+    return held.decode() if isinstance(held, bytes) else held or ""
+
+
+async def serves(server: RedisServer, worker: str, queues: list[str]) -> bool:
+    return set(queues) <= set(text_of(await server.client.hget(worker, "queues")).split(","))
 
 
 async def test_a_server_that_is_drained_no_longer_gets_its_keys_back(two_servers: MakeSettings) -> None:
