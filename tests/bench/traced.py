@@ -9,6 +9,7 @@ code that has none, so it is counted: how often a message comes past it, times w
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 import time
@@ -31,7 +32,7 @@ from tests.bench.keyturn import accept_all, an_inbound
 from tests.bench.load import arrivals
 from workers.agents.resolve import resolve
 from workers.process.parts import ProcessParts, open_parts
-from workers.process.run import _worker, open_rooms
+from workers.process.run import GC_THRESHOLDS, _worker, open_rooms
 from workers.turn import waiting
 
 PER_KEY = 5
@@ -43,6 +44,7 @@ NAME = "bench"
 async def measure(slices: int, messages: int) -> Sample:
     config = settings.load()
     log.setup("warning", "bench")
+    gc.set_threshold(*GC_THRESHOLDS)
     async with (
         open_pipeline(config) as pipe,
         open_parts(pipe, resolve("echo"), NAME) as parts,
@@ -54,6 +56,8 @@ async def measure(slices: int, messages: int) -> Sample:
             both = ((None, off_ms), (on, on_ms))
             for by, found in both if part % 2 else reversed(both):
                 tracing.active = by
+                gc.collect()
+                gc.freeze()  # as a worker does when it starts: looks through all of it would hit one side or the other by chance
                 used = await _worked(pipe, parts, first, messages)
                 first += messages
                 if part:
@@ -80,6 +84,7 @@ async def _worked(pipe: Pipeline, parts: ProcessParts, first: int, messages: int
     chats = max(messages // PER_KEY, 1)
     pairs = list(arrivals(chats, PER_KEY))[:messages]
     await accept_all(pipe, [an_inbound(first + chat, n) for chat, n in pairs])
+    await _exported()  # what a receiver would send
     [server], stopping = pipe.servers.all, asyncio.Event()
     begun = time.process_time()
     worker = _worker(pipe, server, (TURNS,), NAME)
@@ -89,10 +94,14 @@ async def _worked(pipe: Pipeline, parts: ProcessParts, first: int, messages: int
             await asyncio.sleep(0.01)
     stopping.set()
     await running
+    await _exported()
+    return time.process_time() - begun
+
+
+async def _exported() -> None:
     if tracing.active is not None:
         provider: Any = trace.get_tracer_provider()
         await asyncio.to_thread(provider.force_flush)
-    return time.process_time() - begun
 
 
 @contextmanager
