@@ -35,6 +35,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=200, help="of mutants, over all groups")
     parser.add_argument("--seed", type=int, default=None, help="repeats a choice; a new one if not given")
     parser.add_argument("--group", choices=sorted(GROUPS), action="append", help="only this group; may be repeated")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="PATH", help="only files whose path begins so; may be repeated"
+    )
     parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, help="seconds of tests for one mutant")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at once")
     parser.add_argument("--list", action="store_true", help="show the chosen mutants and run nothing")
@@ -47,9 +50,10 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def choose(group: str, count: int, seed: int) -> list[Mutant]:
+def choose(group: str, count: int, seed: int, only: Sequence[str] = ()) -> list[Mutant]:
     """The same ones for the same seed and the same tree."""
-    every = [mutant for path in files_of(group) for mutant in mutants_of(path)]
+    paths = [path for path in files_of(group) if not only or str(path).startswith(tuple(only))]
+    every = [mutant for path in paths for mutant in mutants_of(path)]
     return random.Random(f"{seed} {group}").sample(every, min(count, len(every)))
 
 
@@ -115,7 +119,9 @@ def main() -> int:
     given = arguments()
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**6)
     groups = given.group or list(GROUPS)
-    samples = [[(group, mutant) for mutant in choose(group, given.count // len(groups), seed)] for group in groups]
+    samples = [
+        [(group, mutant) for mutant in choose(group, given.count // len(groups), seed, given.only)] for group in groups
+    ]
     # The groups take turns, so that a run that is ended early has tried as many of each.
     chosen = [one for turn in zip_longest(*samples) for one in turn if one is not None]
     if given.list:
