@@ -87,7 +87,7 @@ def arguments() -> argparse.Namespace:
         "--database", choices=("sqlite", "postgres"), default=None, help="sqlite; postgres for the long form"
     )
     parser.add_argument("--long", action="store_true", help="the long form; about half an hour on two idle cores")
-    parser.add_argument("--alone", action="store_true", help=f"one fault at a time, some four minutes: {RECOVERY.name}")
+    parser.add_argument("--alone", action="store_true", help=f"one fault at a time, some ten minutes: {RECOVERY.name}")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="a calmer mix for so long; tells what grows")
     parser.add_argument("--storm", type=float, metavar="SECONDS", help="a platform that answers 429 for so long: 60")
     parser.add_argument("--scale", type=float, default=1.0, help="so much of messages, faults and time")

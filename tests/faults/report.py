@@ -131,6 +131,9 @@ def _alone(told: dict[str, dict[str, float]]) -> list[str]:
         f"| SIGKILL of a worker | commit of each message it was running | {_times(told['kills'])} | p99 ≤ 15 s |",
         f"| death of a turn's own process | the next attempt | {_times(told['child_crashes'])} | p99 ≤ 1 s |",
         f"| Redis answers again | 90 % of the throughput before | {_times(told['redis_returns'])} | ≤ 5 s |",
+        "| one of three Redis servers is away: a message of a key of another server is sent | its commit | "
+        f"{_times(told['others_keys'])} | ≤ 1 s |",
+        f"| that server answers again | commit of each message that waited for it | {_times(told['own_keys'])} | |",
         "",
     ]
 
