@@ -9,6 +9,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shared.redis_servers import Servers
 from tests.faults.databases import Ground, open_ground
@@ -24,7 +25,7 @@ LEASE_SECONDS, HEARTBEAT_SECONDS, BACKOFF_SECONDS = 10.0, 3.0, 1.0  # the defaul
 ROUNDS = 10
 KEYS = 20  # whose turns a worker is running when it dies; or that each of several Redis servers has
 PARTITIONS = 32  # so that each of three servers has some
-EVERY_SECONDS, AWAY_SECONDS = 0.2, 5.0  # between two messages of a conversation; a Redis server is gone
+EVERY_SECONDS, AWAY_SECONDS = 0.5, 5.0  # between two messages of a conversation; a Redis server is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,11 @@ async def _die(
 ) -> tuple[Cluster, Evidence]:
     """Workers die while they run these turns, again and again: all at rest between two times."""
     directory.mkdir()
-    times = {"lease_seconds": LEASE_SECONDS, "heartbeat_seconds": HEARTBEAT_SECONDS, "backoff_seconds": BACKOFF_SECONDS}
+    times: dict[str, Any] = {
+        "lease_seconds": LEASE_SECONDS,
+        "heartbeat_seconds": HEARTBEAT_SECONDS,
+        "backoff_seconds": BACKOFF_SECONDS,
+    }
     async with deployed(directory, ground.url, **times) as (cluster, platform):
         workers, sent = await cluster.add("work", 2), list[Message]()
         for number in range(rounds):
