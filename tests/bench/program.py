@@ -14,10 +14,12 @@ from tests.bench.board import Sample
 LIMIT_SECONDS = 600.0
 
 
-def measured(module: str, arguments: tuple[str, ...], env: Mapping[str, str]) -> Sample:
+def measured(
+    module: str, arguments: tuple[str, ...], env: Mapping[str, str], limit_seconds: float = LIMIT_SECONDS
+) -> Sample:
     """Run the module and take the figures that it prints last."""
     command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(command, env=dict(env), capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    done = subprocess.run(command, env=dict(env), capture_output=True, text=True, timeout=limit_seconds, check=False)
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise RuntimeError(f"ended with {done.returncode}: {said[-1][:200] if said else ''}")

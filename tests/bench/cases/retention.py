@@ -17,10 +17,9 @@ from shared.session_key import SessionKey
 from shared.store import Store, open_store
 from tests.bench.board import Sample, Variant
 from tests.bench.cases.search import KINDS
-from tests.bench.cases.space import filled
+from tests.bench.cases.space import filled, pruned
 from tests.bench.ground import Ground
 from tests.bench.keyturn import Deployment
-from tests.bench.program import measured
 from tests.bench.sizes import Sizes
 from tests.bench.space import bytes_of_transcripts, bytes_on_disk, bytes_used
 from tests.bench.talk import MAILBOX, Exchange, Talk, take_turn
@@ -41,9 +40,9 @@ def _measure(ground: Ground, kind: str, messages: int) -> Sample:
     environment = Deployment(ground, url).environment()
     with ThreadPoolExecutor(1) as beside:
         alone = asyncio.run(_turns(url, messages, None))
-        pruning = beside.submit(measured, "tests.bench.pruning", (), environment)
+        pruning = beside.submit(pruned, environment, messages)
         during = asyncio.run(_turns(url, messages + ALONE, pruning))
-    measured("tests.bench.pruning", (), environment)  # the records of these turns
+    pruned(environment, messages)  # the records of these turns
     twice = asyncio.run(_answered_twice(url, messages))
     ours, own = bytes_used(url), bytes_of_transcripts(url)
     disk = bytes_on_disk(url)
