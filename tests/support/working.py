@@ -16,8 +16,10 @@ from workers.upkeep.housekeeper import Housekeeper
 
 
 @asynccontextmanager
-async def working(pipe: Pipeline, agent: Agent | Answers | None = None, slots: int = 50) -> AsyncIterator[None]:
-    """Turns are run and replies delivered until the block ends."""
+async def working(
+    pipe: Pipeline, agent: Agent | Answers | None = None, slots: int = 50, *, keep: bool = True
+) -> AsyncIterator[None]:
+    """Turns are run and replies delivered until the block ends; with `keep`, a housekeeper looks after them."""
     stopping, name = asyncio.Event(), f"test-{uuid4().hex[:6]}"
     rooms = open_rooms(pipe.settings.model_copy(update={"concurrency": slots}))
     async with open_parts(pipe, agent or resolve("echo"), name) as parts:
@@ -25,7 +27,8 @@ async def working(pipe: Pipeline, agent: Agent | Answers | None = None, slots: i
             asyncio.create_task(_worker(pipe, server, LANES, name).run(parts, server, rooms, stopping, LANES))
             for server in pipe.servers.all
         ]
-        running.append(asyncio.create_task(Housekeeper(pipe).run(stopping)))
+        if keep:
+            running.append(asyncio.create_task(Housekeeper(pipe).run(stopping)))
         try:
             yield
         finally:
