@@ -13,6 +13,7 @@ import orjson
 
 from shared.codec import encode_text
 from shared.context.marks import SENDER_ID
+from shared.context.runtime import GOAL, goal_of
 from shared.errors import Malformed
 from shared.ids import fresh_id
 from shared.lane_key import ControlKey, Destination, conversation_of
@@ -77,7 +78,9 @@ class PeopleSql(Protocol):
     def forget_codes(self, *, platform: str, id: str) -> Step: ...
     def forget_requests(self, *, platform: str, id: str) -> Step: ...
     def forget_pairing(self, *, platform: str, id: str) -> Step: ...
-    def sign_session(self, *, session_id: str, version: int, turn_id: str) -> Step: ...
+    def called(self, *, session_id: str) -> Step: ...
+    def sign_session(self, *, session_id: str, version: int, turn_id: str, title: str | None) -> Step: ...
+    def forget_goal(self, *, session_id: str, turn_id: str) -> Step: ...
     def blank_rows(self, *, session_id: str, turn_id: str, text: str, rows: str) -> Step: ...
     def forget_shared_blob(self, *, session_id: str, turn_id: str, digest: str) -> Step: ...
 
@@ -241,15 +244,24 @@ class PeopleStore:
         )
 
     async def blank(self, rows: Sequence[Row]) -> bool:
-        """Remove the words and files of rows of one session. False: a turn moved it on meanwhile, and they are still there."""
+        """Remove the words and files of rows of one session, and its title and its goal where those are from such a row. False: a
+        turn moved it on meanwhile, and they are still there."""
         session_id, version, turn_id = rows[0]["session_id"], rows[0]["version"], f"forget_{fresh_id()}"
         listed = encode_text([{"session_id": session_id, "n": row["n"]} for row in rows])
         files = {digest: None for row in rows for digest in _files(row)}
         unindexed = await retention.forgotten(
             self._database, listed
         )  # rows that keep their words after all: found by reading
+        [[called]] = await self._database.read(sql.called(session_id=session_id))
+        goal = goal_of({GOAL: called["goal"] or called["old_goal"] or ""})
+        title = called["title"] if _is_from(called["title"], rows) else None
         signed, *_ = await self._database.write(
-            sql.sign_session(session_id=session_id, version=version, turn_id=turn_id),
+            sql.sign_session(session_id=session_id, version=version, turn_id=turn_id, title=title),
+            *(
+                [sql.forget_goal(session_id=session_id, turn_id=turn_id)]
+                if goal and _is_from(goal.objective, rows)
+                else ()
+            ),
             *unindexed,
             sql.blank_rows(session_id=session_id, turn_id=turn_id, text=REMOVED, rows=listed),
             *(sql.forget_shared_blob(session_id=session_id, turn_id=turn_id, digest=digest) for digest in files),
@@ -304,6 +316,16 @@ def _is_by(person: Person, row: Row) -> bool:
         return key.platform == person.platform and orjson.loads(row["data"]).get(SENDER_ID) == person.id
     except (Malformed, orjson.JSONDecodeError, AttributeError):
         return False
+
+
+def _is_from(called: str | None, rows: Sequence[Row]) -> bool:
+    """Whether a title or a goal stands in one of the rows, as one that was made of its first words or given by it does."""
+    words = _words((called or "").removesuffix("…"))
+    return bool(words) and any(words in _words(row["text"]) for row in rows)
+
+
+def _words(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def _files(row: Row) -> list[str]:

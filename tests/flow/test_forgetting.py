@@ -14,6 +14,7 @@ from shared import keys
 from shared.blobs.address import Blob
 from shared.codec import encode_text
 from shared.context.memory import owner as note_owner
+from shared.context.title import first_words
 from shared.door import accept
 from shared.errors import NotFound
 from shared.lane import Claim
@@ -222,6 +223,25 @@ async def test_a_message_that_waits_behind_others_leaves_no_words_either(rig: Ri
     assert (await forget_person(pipe, PERSON)).left == ()
     rows = await ask(pipe.store, "SELECT state, payload FROM inbox ORDER BY seq")
     assert [row["state"] for row in rows] == ["pending", "rejected"] and rows[1]["payload"] == ""
+
+
+async def test_a_shared_conversation_keeps_no_title_and_no_goal_that_are_a_persons_words(
+    rig: Rig, pipe: Pipeline
+) -> None:
+    for user, words, chat in ((PERSON.id, CANARY, "theirs"), ("user-47", OTHER, "others")):
+        text = f"{words} is what  this group is about, in more than eight words"
+        key = (await accept(pipe, said(text, user, chat, chat_type="group"))).session_key
+        await rig.run_turns(key)
+        await accept(pipe, said(f"/goal  {words} every\nday", user, chat, chat_type="group"))
+        await accept(pipe, said(CANARY, PERSON.id, chat, chat_type="group"))
+        await rig.run_turns(key)
+        session = await pipe.store.sessions.find(key)
+        assert session is not None and await pipe.store.titles.suggest(session["id"], first_words(text))
+    assert (await forget_person(pipe, PERSON)).left == ()
+    rows = await ask(pipe.store, "SELECT title FROM sessions ORDER BY session_key")
+    assert [row["title"] for row in rows] == [f"{OTHER} is what this group is about, in…", None]
+    goals = [row["value"] for row in await ask(pipe.store, "SELECT value FROM facts WHERE name = 'goal'")]
+    assert len(goals) == 1 and OTHER in goals[0]
 
 
 async def test_a_reply_that_answers_others_too_still_leaves(rig: Rig, pipe: Pipeline) -> None:
