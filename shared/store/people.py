@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 import orjson
@@ -22,7 +22,7 @@ from shared.session_key import SessionKey
 from shared.store import pauses, retention
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
-from shared.tasks.task import task_key
+from shared.tasks.task import task_key, task_of
 from shared.value import value
 
 _BLOB = re.compile(r"blob:([0-9a-f]{64})/")
@@ -35,6 +35,7 @@ class PeopleSql(Protocol):
     """The statements of people.sql, with the values that each needs."""
 
     def owned_by(self, *, pattern: str) -> Step: ...
+    def sessions_of_keys(self, *, keys: str) -> Step: ...
     def keys_of_sessions(self, *, sessions: str) -> Step: ...
     def keys_like(self, *, pattern: str) -> Step: ...
     def keys_of_chat(self, *, pattern: str) -> Step: ...
@@ -148,6 +149,7 @@ class PeopleStore:
         private, others = await self._private_chats(person)
         named = [*await self._named(person), *private]
         sessions = [row for row in owned if person.owns(row["owner"])]
+        sessions += await self._of_tasks(person, {row["id"] for row in sessions})
         listed = _listed("id", (row["id"] for row in sessions))
         talked, blobs = await self._database.read(
             sql.keys_of_sessions(sessions=listed), sql.blobs_of_sessions(sessions=listed)
@@ -268,6 +270,17 @@ class PeopleStore:
         )
         return bool(signed)
 
+    async def _of_tasks(self, person: Person, known: Collection[str]) -> list[Row]:
+        """The conversations of background work that the person asked for in a chat of several: to them belongs what the chat does."""
+        nobody = _listed("key", ())
+        asked, inbox = await self._database.read(
+            sql.tasks_like(pattern=person.pattern, keys=nobody), sql.inbox_like(pattern=person.pattern, keys=nobody)
+        )
+        keys = {str(task_key(row["parent_key"], row["id"])) for row in asked if person.is_source(row["asked_by"])}
+        keys |= {row["session_key"] for row in inbox if person.sent(row["payload"]) and _is_of_task(row["session_key"])}
+        [rows] = await self._database.read(sql.sessions_of_keys(keys=_listed("key", keys)))
+        return [row for row in rows if row["id"] not in known]
+
     async def _named(self, person: Person) -> list[str]:
         [rows] = await self._database.read(sql.keys_like(pattern=person.key_pattern))
         return [row["session_key"] for row in rows if person.has_key(row["session_key"])]
@@ -308,6 +321,13 @@ class _NamesOf:
 
     def _replaced(self, found: re.Match[str]) -> str:
         return FORGOTTEN if self.is_theirs(found[0]) else found[0]
+
+
+def _is_of_task(key: str) -> bool:
+    try:
+        return task_of(key) is not None
+    except Malformed:  # of control messages, for example
+        return False
 
 
 def _is_by(person: Person, row: Row) -> bool:

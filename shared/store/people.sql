@@ -6,6 +6,11 @@
 SELECT id, session_key, version, message_count, owner, created_at, updated_at, title, parent_id, ended_at, end_reason
 FROM sessions WHERE owner LIKE :pattern ESCAPE '!' ORDER BY id
 
+-- name: sessions_of_keys
+-- The sessions of some keys.
+SELECT id, session_key, version, message_count, owner, created_at, updated_at, title, parent_id, ended_at, end_reason
+FROM sessions WHERE session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys)) ORDER BY id
+
 -- name: keys_of_sessions
 -- The keys that talked, or would talk, in some sessions.
 SELECT session_key FROM turns WHERE session_id IN (SELECT value ->> 'id' FROM {{each}}(:sessions))

@@ -244,6 +244,36 @@ async def test_a_shared_conversation_keeps_no_title_and_no_goal_that_are_a_perso
     assert len(goals) == 1 and OTHER in goals[0]
 
 
+@pytest.mark.parametrize("left", ["tasks", "inbox"])
+async def test_background_work_that_a_person_asked_for_in_a_group_leaves_no_words(
+    rig: Rig, pipe: Pipeline, left: str
+) -> None:
+    """The conversation of such a task belongs to the group. `left`: the only record that says by whom it was asked for."""
+    for user, text in ((PERSON.id, CANARY), ("user-47", OTHER)):
+        asked = said(text, user, "group", chat_type="group")
+        key = (await accept(pipe, asked)).session_key
+        await rig.run_turns(key)
+        asker = TaskAsker(key, asked.source, "local:group:group")
+        task = await start_task(pipe, WantedTask(TaskKind.BACKGROUND, f"{text} later", asked.id, 1), asker)
+        await rig.run_turns(str(task.key))
+    if left == "tasks":
+        await write(pipe.store, "UPDATE inbox SET payload = '' WHERE platform = 'task'")
+    else:
+        await write(pipe.store, "DELETE FROM tasks")
+    before = [orjson.loads(line) async for line in export_person(pipe.store, PERSON)]
+    assert [line["text"] for line in before if line["type"] == "message" and line["role"] == "user"] == [
+        f"{CANARY} later"
+    ]
+    forgotten = await forget_person(pipe, PERSON)
+    assert (forgotten.sessions, forgotten.left) == (1, ())
+    said_by_users = [
+        row["text"]
+        for row in await ask(pipe.store, "SELECT text FROM messages WHERE role = 'user' ORDER BY created_at, n")
+    ]
+    assert sorted(said_by_users) == ["(removed)", OTHER, f"{OTHER} later"]
+    assert f"{CANARY} later" not in str(await everything(pipe.store))
+
+
 async def test_a_reply_that_answers_others_too_still_leaves(rig: Rig, pipe: Pipeline) -> None:
     ids = [
         await accept(pipe, said(text, user, "group", chat_type="group"))
