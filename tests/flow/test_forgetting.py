@@ -28,6 +28,7 @@ from shared.reading.pauses import pauses_now
 from shared.reading.person import export_person
 from shared.session_key import SessionKey
 from shared.settings import Settings
+from shared.store.remains import remains
 from shared.tasks.starting import TaskAsker, WantedTask, start_task
 from shared.tasks.task import TaskKind
 from tests.store.books import ask, write
@@ -301,6 +302,13 @@ async def test_a_person_with_two_ids_is_forgotten_and_handed_over_by_either(rig:
         assert (forgotten.sessions, forgotten.left) == (1, ()) and forgotten.shared_rows >= 1
         rows = await ask(pipe.store, "SELECT text FROM messages WHERE role = 'user'")
         assert {row["text"] for row in rows} == {"(removed)"}
+
+
+@pytest.mark.parametrize("id", ['a"4711', "a\\4711", "a\t4711", "ü:4711%", "+4711"])
+async def test_what_still_names_a_person_is_found_however_their_id_is_written(pipe: Pipeline, id: str) -> None:
+    await accept(pipe, said(CANARY, id, "group", chat_type="group"))  # the journal has the id in JSON
+    left = await remains(pipe.store.database, id, lambda done, total: None)
+    assert "inbox" in {one.table for one in left}
 
 
 async def test_of_a_conversation_that_was_deleted_before_nothing_names_the_person_either(
