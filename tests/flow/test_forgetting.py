@@ -16,12 +16,13 @@ from shared.codec import encode_text
 from shared.context.memory import owner as note_owner
 from shared.context.title import first_words
 from shared.door import accept
-from shared.errors import NotFound
+from shared.errors import NotFound, Unavailable
 from shared.lane import Claim
 from shared.mail import encode_mail
 from shared.messages import Inbound
 from shared.operating.forgetting import forget_person
 from shared.operating.pauses import pause
+from shared.output_file import save_output
 from shared.person import Person
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.pauses import pauses_now
@@ -309,6 +310,24 @@ async def test_what_still_names_a_person_is_found_however_their_id_is_written(pi
     await accept(pipe, said(CANARY, id, "group", chat_type="group"))  # the journal has the id in JSON
     left = await remains(pipe.store.database, id, lambda done, total: None)
     assert "inbox" in {one.table for one in left}
+
+
+async def test_outputs_of_a_schedule_go_although_forgetting_was_cut_short(
+    rig: Rig, pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await full_life(rig)
+    output = await save_output(pipe.settings.data_dir, "sch_1", 1, "key", {}, CANARY)
+    forget = pipe.store.people.forget
+
+    async def then_killed(*args: Any) -> None:
+        await forget(*args)
+        raise Unavailable("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipe.store.people, "forget", then_killed)
+        with pytest.raises(Unavailable):
+            await forget_person(pipe, PERSON)
+    assert (await forget_person(pipe, PERSON)).left == () and not output.exists()
 
 
 async def test_of_a_conversation_that_was_deleted_before_nothing_names_the_person_either(
