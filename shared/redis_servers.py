@@ -125,7 +125,10 @@ class RedisServer:
 
     def connection(self) -> Any:
         """A connection of its own, for one command at a time. It has no time limit: whoever uses it sets one."""
-        connection: Any = self.client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+        try:
+            connection: Any = self.client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+        except TypeError:  # redis-py looks at an option of the URL no earlier
+            raise ConfigurationError("REDIS_URL has an option that Redis clients do not know") from None
         connection.socket_timeout = None
         return connection
 

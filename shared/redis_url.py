@@ -16,6 +16,8 @@ import re
 from dataclasses import field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from redis.connection import parse_url
+
 from shared.errors import ConfigurationError
 from shared.value import value
 
@@ -89,7 +91,27 @@ def hosts_of(url: str) -> tuple[str, ...]:
 def place_of(url: str) -> str:
     """What a server is known by when partitions are spread: users, passwords, TLS and Sentinels may change without moving any."""
     asked = sentinel_url(url)
-    return f"{asked.service}/{asked.database}" if asked is not None else url.partition("://")[2].rpartition("@")[2]
+    if asked is not None:
+        return f"{asked.service}/{asked.database}"
+    rest = url.partition("://")[2]
+    place, mark, options = rest.partition("?")
+    if (
+        "@" not in place and "=" not in options.partition("@")[0]
+    ):  # no options, or a password with a question mark in it
+        return rest.rpartition("@")[2]
+    return f"{place.rpartition('@')[2]}{mark}{options}"
+
+
+def server_of(url: str) -> tuple[object, ...]:
+    """The same for all spellings of one server: with and without the usual port and database."""
+    asked = sentinel_url(url)
+    if asked is not None:
+        return asked.service, asked.database
+    try:
+        said: dict[str, object] = dict(parse_url(url))  # type: ignore[no-untyped-call]
+    except ValueError:
+        return (place_of(url),)
+    return said.get("path") or (said.get("host", "localhost"), said.get("port", 6379)), said.get("db", 0)
 
 
 def name_of(url: str) -> str:

@@ -91,7 +91,8 @@ async def _forget_id(pipe: Pipeline, person: Person, tell: Tell) -> tuple[int, .
     files, found = set(first.blobs), first
     for _ in range(TRIES):
         await _end_waiting(pipe, found, tell)
-        # before their sessions: by those the rest is found again after a crash
+        # Outputs before schedules, and both before sessions: by those the rest is found again after a crash.
+        await asyncio.to_thread(_remove_outputs, pipe, found)
         await store.people.forget(person, found)
         whole = await _without_words(pipe, found, tell)
         if found.pauses:  # when nothing waits behind them any more
@@ -104,7 +105,7 @@ async def _forget_id(pipe: Pipeline, person: Person, tell: Tell) -> tuple[int, .
             break
     else:
         raise Unavailable("the person's conversations go on all the time: stop them, then try again")
-    await asyncio.to_thread(_remove_outputs, pipe, first)
+    await asyncio.to_thread(_remove_outputs, pipe, first)  # what a run wrote meanwhile
     messages = (*first.ended, *first.waiting)
     counted = (first.sessions, first.shared_rows, messages, first.notes, first.schedules, first.pauses)
     return *map(len, counted), await _remove_files(pipe, sorted(files), timedelta(seconds=monotonic() - began))

@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from shared.errors import ConfigurationError
 from shared.redis_tls import RedisTls
-from shared.redis_url import place_of, split_urls
+from shared.redis_url import server_of, split_urls
 from shared.settings.blobs import BlobSettings
 from shared.settings.section import Block, Section
 
@@ -86,6 +86,6 @@ class ServerSettings(Section):
         urls = split_urls(self.redis_url.get_secret_value()) if self.redis_url is not None else ()
         if not urls:
             raise ConfigurationError("no Redis: set KEYTURN_REDIS_URL, or start `keyturn up` in this directory")
-        if len({place_of(url) for url in urls}) < len(urls):
+        if len({server_of(url) for url in urls}) < len(urls):
             raise ConfigurationError("REDIS_URL names a server twice; the second one would get no keys")
         return urls

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 import orjson
 
 from shared.codec import encode_text
 from shared.context.marks import SENDER_ID
+from shared.context.runtime import GOAL, goal_of
 from shared.errors import Malformed
 from shared.ids import fresh_id
 from shared.lane_key import ControlKey, Destination, conversation_of
@@ -21,7 +22,7 @@ from shared.session_key import SessionKey
 from shared.store import pauses, retention
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
-from shared.tasks.task import task_key
+from shared.tasks.task import task_key, task_of
 from shared.value import value
 
 _BLOB = re.compile(r"blob:([0-9a-f]{64})/")
@@ -34,6 +35,7 @@ class PeopleSql(Protocol):
     """The statements of people.sql, with the values that each needs."""
 
     def owned_by(self, *, pattern: str) -> Step: ...
+    def sessions_of_keys(self, *, keys: str) -> Step: ...
     def keys_of_sessions(self, *, sessions: str) -> Step: ...
     def keys_like(self, *, pattern: str) -> Step: ...
     def keys_of_chat(self, *, pattern: str) -> Step: ...
@@ -77,7 +79,9 @@ class PeopleSql(Protocol):
     def forget_codes(self, *, platform: str, id: str) -> Step: ...
     def forget_requests(self, *, platform: str, id: str) -> Step: ...
     def forget_pairing(self, *, platform: str, id: str) -> Step: ...
-    def sign_session(self, *, session_id: str, version: int, turn_id: str) -> Step: ...
+    def called(self, *, session_id: str) -> Step: ...
+    def sign_session(self, *, session_id: str, version: int, turn_id: str, title: str | None) -> Step: ...
+    def forget_goal(self, *, session_id: str, turn_id: str) -> Step: ...
     def blank_rows(self, *, session_id: str, turn_id: str, text: str, rows: str) -> Step: ...
     def forget_shared_blob(self, *, session_id: str, turn_id: str, digest: str) -> Step: ...
 
@@ -145,6 +149,7 @@ class PeopleStore:
         private, others = await self._private_chats(person)
         named = [*await self._named(person), *private]
         sessions = [row for row in owned if person.owns(row["owner"])]
+        sessions += await self._of_tasks(person, {row["id"] for row in sessions})
         listed = _listed("id", (row["id"] for row in sessions))
         talked, blobs = await self._database.read(
             sql.keys_of_sessions(sessions=listed), sql.blobs_of_sessions(sessions=listed)
@@ -241,20 +246,40 @@ class PeopleStore:
         )
 
     async def blank(self, rows: Sequence[Row]) -> bool:
-        """Remove the words and files of rows of one session. False: a turn moved it on meanwhile, and they are still there."""
+        """Remove the words and files of rows of one session, and its title and its goal where those are from such a row. False: a
+        turn moved it on meanwhile, and they are still there."""
         session_id, version, turn_id = rows[0]["session_id"], rows[0]["version"], f"forget_{fresh_id()}"
         listed = encode_text([{"session_id": session_id, "n": row["n"]} for row in rows])
         files = {digest: None for row in rows for digest in _files(row)}
         unindexed = await retention.forgotten(
             self._database, listed
         )  # rows that keep their words after all: found by reading
+        [[called]] = await self._database.read(sql.called(session_id=session_id))
+        goal = goal_of({GOAL: called["goal"] or called["old_goal"] or ""})
+        title = called["title"] if _is_from(called["title"], rows) else None
         signed, *_ = await self._database.write(
-            sql.sign_session(session_id=session_id, version=version, turn_id=turn_id),
+            sql.sign_session(session_id=session_id, version=version, turn_id=turn_id, title=title),
+            *(
+                [sql.forget_goal(session_id=session_id, turn_id=turn_id)]
+                if goal and _is_from(goal.objective, rows)
+                else ()
+            ),
             *unindexed,
             sql.blank_rows(session_id=session_id, turn_id=turn_id, text=REMOVED, rows=listed),
             *(sql.forget_shared_blob(session_id=session_id, turn_id=turn_id, digest=digest) for digest in files),
         )
         return bool(signed)
+
+    async def _of_tasks(self, person: Person, known: Collection[str]) -> list[Row]:
+        """The conversations of background work that the person asked for in a chat of several: to them belongs what the chat does."""
+        nobody = _listed("key", ())
+        asked, inbox = await self._database.read(
+            sql.tasks_like(pattern=person.pattern, keys=nobody), sql.inbox_like(pattern=person.pattern, keys=nobody)
+        )
+        keys = {str(task_key(row["parent_key"], row["id"])) for row in asked if person.is_source(row["asked_by"])}
+        keys |= {row["session_key"] for row in inbox if person.sent(row["payload"]) and _is_of_task(row["session_key"])}
+        [rows] = await self._database.read(sql.sessions_of_keys(keys=_listed("key", keys)))
+        return [row for row in rows if row["id"] not in known]
 
     async def _named(self, person: Person) -> list[str]:
         [rows] = await self._database.read(sql.keys_like(pattern=person.key_pattern))
@@ -298,12 +323,29 @@ class _NamesOf:
         return FORGOTTEN if self.is_theirs(found[0]) else found[0]
 
 
+def _is_of_task(key: str) -> bool:
+    try:
+        return task_of(key) is not None
+    except Malformed:  # of control messages, for example
+        return False
+
+
 def _is_by(person: Person, row: Row) -> bool:
     try:
         key = SessionKey.parse(conversation_of(row["session_key"]))
         return key.platform == person.platform and orjson.loads(row["data"]).get(SENDER_ID) == person.id
     except (Malformed, orjson.JSONDecodeError, AttributeError):
         return False
+
+
+def _is_from(called: str | None, rows: Sequence[Row]) -> bool:
+    """Whether a title or a goal stands in one of the rows, as one that was made of its first words or given by it does."""
+    words = _words((called or "").removesuffix("…"))
+    return bool(words) and any(words in _words(row["text"]) for row in rows)
+
+
+def _words(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def _files(row: Row) -> list[str]:

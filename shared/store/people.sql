@@ -6,6 +6,11 @@
 SELECT id, session_key, version, message_count, owner, created_at, updated_at, title, parent_id, ended_at, end_reason
 FROM sessions WHERE owner LIKE :pattern ESCAPE '!' ORDER BY id
 
+-- name: sessions_of_keys
+-- The sessions of some keys.
+SELECT id, session_key, version, message_count, owner, created_at, updated_at, title, parent_id, ended_at, end_reason
+FROM sessions WHERE session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys)) ORDER BY id
+
 -- name: keys_of_sessions
 -- The keys that talked, or would talk, in some sessions.
 SELECT session_key FROM turns WHERE session_id IN (SELECT value ->> 'id' FROM {{each}}(:sessions))
@@ -211,10 +216,24 @@ DELETE FROM pairing_requests WHERE platform = :platform AND (user_id = :id OR us
 -- Delete that the person was let in by a code.
 DELETE FROM paired WHERE platform = :platform AND (user_id = :id OR user_alt = :id)
 
+-- name: called
+-- The title of a session, and its goal.
+SELECT (SELECT title FROM sessions WHERE id = :session_id) AS title,
+       (SELECT value FROM facts WHERE scope = :session_id AND name = 'goal') AS goal,
+       (SELECT value FROM facts WHERE scope = :session_id AND name = 'thread_goal') AS old_goal
+
 -- name: sign_session
--- The compare-and-set of a session whose rows are to be changed: no turn has moved it on since it was read.
-UPDATE sessions SET version = version + 1, turn_id = :turn_id WHERE id = :session_id AND version = :version
+-- The compare-and-set of a session whose rows are to be changed: no turn has moved it on since it was read. Takes a title away.
+UPDATE sessions
+SET version = version + 1, turn_id = :turn_id, title = CASE WHEN title = CAST(:title AS TEXT) THEN NULL ELSE title END
+WHERE id = :session_id AND version = :version
 RETURNING id
+
+-- name: forget_goal
+-- Forget the goal of a session, if it was signed.
+DELETE FROM facts
+WHERE scope = :session_id AND name IN ('goal', 'thread_goal')
+  AND EXISTS (SELECT 1 FROM sessions WHERE id = :session_id AND turn_id = :turn_id)
 
 -- name: blank_rows
 -- Remove the words and the sender of some rows, if the session was signed.

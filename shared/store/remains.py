@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from shared.codec import encode_text
 from shared.escape import escape
 from shared.store.database import Database
 from shared.store.database.statements import Statement, Step
@@ -30,7 +31,7 @@ class Remains:
 
 async def remains(database: Database, id: str, tell: Callable[[int, int], None]) -> list[Remains]:
     """The tables in whose texts the id still stands as a word of its own. `tell` hears how many tables are done, of how many."""
-    spellings = {id, escape(id)}
+    spellings = {id, escape(id), encode_text(id)[1:-1]}  # as it is, in keys, in JSON
     word = re.compile("|".join(rf"(?<!{_WORD}){re.escape(text)}(?!{_WORD})" for text in spellings))
     [tables] = await database.read(Step(_TABLES, {}))
     found = []

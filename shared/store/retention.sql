@@ -144,11 +144,12 @@ RETURNING digest
 SELECT session_id, n FROM messages WHERE active = 0 AND created_at < :before ORDER BY created_at LIMIT :limit
 
 -- name: expired_session
--- The session that ended first, if that is too long ago and nobody is to look through it for notes any more. One with a reply that
--- is still to be sent, or may be sent again, stays: the reply's files belong to it.
+-- The session that ended first, if that is too long ago and nobody is to look through it for notes any more, or nobody looks (`noted`
+-- is 0). One with a reply that is still to be sent, or may be sent again, stays: the reply's files belong to it.
 SELECT id, version, {{indexed}} AS indexed FROM sessions
 WHERE ended_at IS NOT NULL AND ended_at < :before
-  AND NOT EXISTS (SELECT 1 FROM flushes WHERE flushes.session_id = sessions.id AND flushes.state = 'due')
+  AND (CAST(:noted AS INTEGER) = 0
+       OR NOT EXISTS (SELECT 1 FROM flushes WHERE flushes.session_id = sessions.id AND flushes.state = 'due'))
   AND id NOT IN (
     SELECT session_id FROM outbox CROSS JOIN turns WHERE turns.id = outbox.turn_id AND outbox.state IN ('pending', 'sending'))
   AND id NOT IN (

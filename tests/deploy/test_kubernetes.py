@@ -141,6 +141,18 @@ def test_pods_end_their_work_before_they_go_and_a_store_that_is_away_restarts_no
     assert receiver["readinessProbe"]["httpGet"]["path"] == "/readyz" and receiver["lifecycle"]["preStop"]
 
 
+def test_a_rollout_replaces_no_pod_by_one_that_ends_at_once() -> None:
+    """A pod without a readiness probe is ready as soon as its process was started."""
+    deployments = [found for file in FILES for found in documents(file.read_text()) if found["kind"] == "Deployment"]
+    asked = {
+        one["metadata"]["name"]
+        for one in deployments
+        if all("readinessProbe" in container for container in one["spec"]["template"]["spec"]["containers"])
+    }
+    waited = {one["metadata"]["name"] for one in deployments if one["spec"].get("minReadySeconds", 0) >= 10}
+    assert asked | waited == {"receiver", "worker", "housekeeper", "listener", "dashboard"}
+
+
 def test_no_disruption_budget_can_block_a_drain() -> None:
     found = [d for file in FILES for d in documents(file.read_text()) if d["kind"] == "PodDisruptionBudget"]
     assert {budget["metadata"]["name"] for budget in found} >= {"receiver", "worker", "housekeeper"}

@@ -14,19 +14,22 @@ from shared import keys
 from shared.blobs.address import Blob
 from shared.codec import encode_text
 from shared.context.memory import owner as note_owner
+from shared.context.title import first_words
 from shared.door import accept
-from shared.errors import NotFound
+from shared.errors import NotFound, Unavailable
 from shared.lane import Claim
 from shared.mail import encode_mail
 from shared.messages import Inbound
 from shared.operating.forgetting import forget_person
 from shared.operating.pauses import pause
+from shared.output_file import save_output
 from shared.person import Person
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.pauses import pauses_now
 from shared.reading.person import export_person
 from shared.session_key import SessionKey
 from shared.settings import Settings
+from shared.store.remains import remains
 from shared.tasks.starting import TaskAsker, WantedTask, start_task
 from shared.tasks.task import TaskKind
 from tests.store.books import ask, write
@@ -224,6 +227,55 @@ async def test_a_message_that_waits_behind_others_leaves_no_words_either(rig: Ri
     assert [row["state"] for row in rows] == ["pending", "rejected"] and rows[1]["payload"] == ""
 
 
+async def test_a_shared_conversation_keeps_no_title_and_no_goal_that_are_a_persons_words(
+    rig: Rig, pipe: Pipeline
+) -> None:
+    for user, words, chat in ((PERSON.id, CANARY, "theirs"), ("user-47", OTHER, "others")):
+        text = f"{words} is what  this group is about, in more than eight words"
+        key = (await accept(pipe, said(text, user, chat, chat_type="group"))).session_key
+        await rig.run_turns(key)
+        await accept(pipe, said(f"/goal  {words} every\nday", user, chat, chat_type="group"))
+        await accept(pipe, said(CANARY, PERSON.id, chat, chat_type="group"))
+        await rig.run_turns(key)
+        session = await pipe.store.sessions.find(key)
+        assert session is not None and await pipe.store.titles.suggest(session["id"], first_words(text))
+    assert (await forget_person(pipe, PERSON)).left == ()
+    rows = await ask(pipe.store, "SELECT title FROM sessions ORDER BY session_key")
+    assert [row["title"] for row in rows] == [f"{OTHER} is what this group is about, in…", None]
+    goals = [row["value"] for row in await ask(pipe.store, "SELECT value FROM facts WHERE name = 'goal'")]
+    assert len(goals) == 1 and OTHER in goals[0]
+
+
+@pytest.mark.parametrize("left", ["tasks", "inbox"])
+async def test_background_work_that_a_person_asked_for_in_a_group_leaves_no_words(
+    rig: Rig, pipe: Pipeline, left: str
+) -> None:
+    """The conversation of such a task belongs to the group. `left`: the only record that says by whom it was asked for."""
+    for user, text in ((PERSON.id, CANARY), ("user-47", OTHER)):
+        asked = said(text, user, "group", chat_type="group")
+        key = (await accept(pipe, asked)).session_key
+        await rig.run_turns(key)
+        asker = TaskAsker(key, asked.source, "local:group:group")
+        task = await start_task(pipe, WantedTask(TaskKind.BACKGROUND, f"{text} later", asked.id, 1), asker)
+        await rig.run_turns(str(task.key))
+    if left == "tasks":
+        await write(pipe.store, "UPDATE inbox SET payload = '' WHERE platform = 'task'")
+    else:
+        await write(pipe.store, "DELETE FROM tasks")
+    before = [orjson.loads(line) async for line in export_person(pipe.store, PERSON)]
+    assert [line["text"] for line in before if line["type"] == "message" and line["role"] == "user"] == [
+        f"{CANARY} later"
+    ]
+    forgotten = await forget_person(pipe, PERSON)
+    assert (forgotten.sessions, forgotten.left) == (1, ())
+    said_by_users = [
+        row["text"]
+        for row in await ask(pipe.store, "SELECT text FROM messages WHERE role = 'user' ORDER BY created_at, n")
+    ]
+    assert sorted(said_by_users) == ["(removed)", OTHER, f"{OTHER} later"]
+    assert f"{CANARY} later" not in str(await everything(pipe.store))
+
+
 async def test_a_reply_that_answers_others_too_still_leaves(rig: Rig, pipe: Pipeline) -> None:
     ids = [
         await accept(pipe, said(text, user, "group", chat_type="group"))
@@ -251,6 +303,31 @@ async def test_a_person_with_two_ids_is_forgotten_and_handed_over_by_either(rig:
         assert (forgotten.sessions, forgotten.left) == (1, ()) and forgotten.shared_rows >= 1
         rows = await ask(pipe.store, "SELECT text FROM messages WHERE role = 'user'")
         assert {row["text"] for row in rows} == {"(removed)"}
+
+
+@pytest.mark.parametrize("id", ['a"4711', "a\\4711", "a\t4711", "ü:4711%", "+4711"])
+async def test_what_still_names_a_person_is_found_however_their_id_is_written(pipe: Pipeline, id: str) -> None:
+    await accept(pipe, said(CANARY, id, "group", chat_type="group"))  # the journal has the id in JSON
+    left = await remains(pipe.store.database, id, lambda done, total: None)
+    assert "inbox" in {one.table for one in left}
+
+
+async def test_outputs_of_a_schedule_go_although_forgetting_was_cut_short(
+    rig: Rig, pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await full_life(rig)
+    output = await save_output(pipe.settings.data_dir, "sch_1", 1, "key", {}, CANARY)
+    forget = pipe.store.people.forget
+
+    async def then_killed(*args: Any) -> None:
+        await forget(*args)
+        raise Unavailable("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipe.store.people, "forget", then_killed)
+        with pytest.raises(Unavailable):
+            await forget_person(pipe, PERSON)
+    assert (await forget_person(pipe, PERSON)).left == () and not output.exists()
 
 
 async def test_of_a_conversation_that_was_deleted_before_nothing_names_the_person_either(

@@ -11,8 +11,10 @@ import pytest
 from shared.clock import now_ms
 from shared.door import accept
 from shared.messages import State
-from shared.pipeline import Pipeline
+from shared.pipeline import Pipeline, open_pipeline
 from shared.reading.trace import find_message
+from shared.settings import RetentionSettings, Settings
+from shared.settings.conversations import MemorySettings
 from tests.store.books import ask, write
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.working import working
@@ -45,6 +47,25 @@ async def test_after_30_days_the_plumbing_is_forgotten_and_the_conversation_and_
         await rig.accept("more", platform="local")
         while len(await rig.transcript(key)) < 4:
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("enabled", [True, False], ids=["with memory", "without"])
+async def test_an_ended_conversation_waits_to_be_looked_through_only_where_somebody_looks(
+    make_settings: Callable[..., Settings], enabled: bool
+) -> None:
+    retention, memory = RetentionSettings(session_days=30), MemorySettings(enabled=enabled, after_seconds=0)
+    async with open_pipeline(make_settings(retention=retention, memory=memory)) as pipe:
+        rig = Rig(pipe)
+        for text in ("hello", "/new"):
+            await rig.accept(text)
+            await rig.run_turns()
+        await write(pipe.store, "UPDATE outbox SET state = 'sent'")
+        duty = ExpiredRecords(pipe, clock=lambda: now_ms() + 31 * DAY_MS)
+        while await duty.look() < duty.every_seconds:
+            pass
+        ended = await ask(pipe.store, "SELECT id FROM sessions WHERE ended_at IS NOT NULL")
+        assert len(ended) == enabled
+        assert len(await ask(pipe.store, "SELECT session_id FROM flushes")) == enabled
 
 
 async def test_a_kind_that_cannot_be_removed_keeps_no_other_kind(

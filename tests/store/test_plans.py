@@ -91,7 +91,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "outbox_page": {"after": 0, "limit": 50},
     "expired_turns": {"first": "turn_", "beyond": "turn_7", "before": 10**9, "limit": 50},
     "superseded_rows": {"before": 10**9, "limit": 50},
-    "expired_session": {"before": 10**9},
+    "expired_session": {"before": 10**9, "noted": 1},
     "prune_blob_references": {"before": 10**9, "limit": 50},
     "session_rows": {"session_id": "ses_7", "limit": 50},
     "indexed_page": {"after": 0, "limit": 50},

@@ -6,6 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from shared.errors import ConfigurationError
+from shared.redis_servers import RedisServer
 from shared.redis_url import SentinelUrl, hosts_of, name_of, place_of, sentinel_url, split_urls
 from shared.settings import Settings
 
@@ -58,9 +59,22 @@ def test_a_sentinel_url_that_cannot_be_is_refused_without_quoting_it(url: str) -
 
 
 def test_a_server_that_is_named_twice_is_refused() -> None:
-    for twice in ("redis://a:1/0,redis://x:y@a:1/0", "redis+sentinel://h1/main,redis+sentinel://h2/main/0"):
+    for twice in (
+        "redis://a:1/0,redis://x:y@a:1/0",
+        "redis://a,redis://A:6379/0",
+        "redis://a,rediss://a/?db=0",
+        "unix:///run/redis.sock,unix:///run/redis.sock?db=0",
+        "redis+sentinel://h1/main,redis+sentinel://h2/main/0",
+    ):
         with pytest.raises(ConfigurationError, match="twice"):
             Settings(redis_url=SecretStr(twice)).redis_urls()
+    for two in (
+        "redis://a/0,redis://a/1",
+        "redis://a,redis://a:6380",
+        "unix:///a?db=1,unix:///a?db=2",
+        "redis://,redis://a",
+    ):
+        assert len(Settings(redis_url=SecretStr(two)).redis_urls()) == 2
 
 
 @pytest.mark.parametrize(
@@ -68,6 +82,9 @@ def test_a_server_that_is_named_twice_is_refused() -> None:
     [
         ("redis://h1:6379/0", "h1:6379/0"),
         ("rediss://user:canary@h1:6379/0?password=canary", "h1:6379/0"),
+        ("redis://h1:6379/0?password=can@ary", "h1:6379/0"),
+        ("redis://user:x@h1:6379/0?password=can@ary", "h1:6379/0"),
+        ("redis://user:can?ary@h1:6379/0", "h1:6379/0"),
         ("unix://user:canary@/run/redis.sock?db=1&password=canary", "/run/redis.sock"),
         (WHOLE, "main/2"),
     ],
@@ -75,3 +92,10 @@ def test_a_server_that_is_named_twice_is_refused() -> None:
 def test_the_name_of_a_server_holds_no_secret(url: str, name: str) -> None:
     """It is shown to operators and kept in the database."""
     assert name_of(url) == name
+
+
+def test_an_option_that_redis_clients_do_not_know_is_said_at_start() -> None:
+    for url in ("redis://h1:6379/0?canary=1", "rediss://h1/?ssl=canary", "unix:///run/redis.sock?host=canary"):
+        with pytest.raises(ConfigurationError, match="REDIS_URL") as refused:
+            RedisServer(url)
+        assert "canary" not in str(refused.value)

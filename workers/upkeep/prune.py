@@ -83,7 +83,7 @@ def kinds(pipe: Pipeline) -> list[RetentionKind]:
         RetentionKind("turns", days.turn_days, store.turns),
         RetentionKind("dead", days.dead_days, store.closed_letters),
         RetentionKind("open dead", days.open_dead_days, store.open_letters),
-        RetentionKind("sessions", days.session_days, store.sessions),
+        RetentionKind("sessions", days.session_days, partial(store.sessions, noted=pipe.settings.memory.enabled)),
         RetentionKind("superseded", days.superseded_days, store.superseded),
         RetentionKind("search", days.search_days, store.search),
         RetentionKind("usage", days.usage_days, partial(_usage, store)),
