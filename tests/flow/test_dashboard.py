@@ -7,10 +7,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import orjson
@@ -18,6 +18,7 @@ import pytest
 import redis
 from pydantic import SecretStr
 
+from keyturn.cli.doctor.processes import check_processes
 from keyturn.dashboard import watch
 from keyturn.dashboard.access import LoginFiles, Role
 from keyturn.dashboard.app import FORMS, PAGES
@@ -32,6 +33,7 @@ from shared.operating.pauses import pause
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading import conversations as reading_conversations
 from shared.reading import sessions as reading_sessions
+from shared.reading import workers as reading_workers
 from shared.reading.audit import audit_log
 from shared.reading.dead_letters import LetterState, dead_letters
 from shared.reading.keys import KeyPhase, state_of_key
@@ -355,6 +357,29 @@ async def test_a_worker_that_several_redis_servers_know_is_shown_once(
     monkeypatch.setattr(pipe.servers, "all", (server, server))
     assert [worker.name for worker in (await overview(pipe)).workers] == ["w1"]
     assert "of 200 slots" in (await viewer.page("/")).text
+
+
+class _FastClock(datetime):
+    """A machine's clock that is a minute ahead."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) + timedelta(minutes=1)
+
+
+@on_sqlite
+async def test_a_worker_is_alive_by_the_clock_of_redis_whatever_the_dashboards_clock_says(
+    pipe: Pipeline, viewer: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = pipe.servers.all[0].client
+    await client.sadd(WORKERS, f"{WORKER_PREFIX}w1")
+    seconds, _ = await client.time()
+    await client.hset(f"{WORKER_PREFIX}w1", WorkerField.LAST_HEARTBEAT, time_text(seconds))
+    monkeypatch.setattr(reading_workers, "datetime", _FastClock)
+    page = await viewer.page("/")
+    assert "All is well." in page.text and "silent for" not in page.text
+    [seen_by_doctor, *_] = await check_processes(pipe.servers, pipe.servers.all[0])
+    assert seen_by_doctor.detail.startswith("1 alive")
 
 
 @on_sqlite
