@@ -66,7 +66,8 @@ class StoredNow:
 @value
 class Overview:
     """The deployment at a moment. `stored` is None while the database is away; Redis servers that are away and not drained are
-    counted in `redis_away`, and what they hold is left out."""
+    counted in `redis_away`, of `redis_servers` that are not drained, and what they hold is left out. `journaled`: a message is
+    accepted when the database has it (DURABILITY)."""
 
     at: datetime
     lanes: tuple[LaneNow, ...]
@@ -75,6 +76,8 @@ class Overview:
     overdue: int  # keys that a housekeeper should have looked at
     stored: StoredNow | None
     queues: tuple[QueueState, ...] = ()
+    redis_servers: int = 1
+    journaled: bool = True
 
     @property
     def paused(self) -> int:
@@ -99,6 +102,8 @@ async def overview(pipe: Pipeline) -> Overview:
         overdue=sum(found.overdue for found in there),
         stored=stored if isinstance(stored, StoredNow) else None,
         queues=tuple(queue for found in there for queue in found.queues),
+        redis_servers=sum(needed),
+        journaled=pipe.settings.durability == "journal",
     )
 
 

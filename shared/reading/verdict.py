@@ -38,17 +38,25 @@ def verdict(seen: Overview, now: datetime) -> OverallVerdict:
 
 
 def _stores(seen: Overview) -> OverallVerdict | None:
+    if seen.stored is not None and not seen.redis_away:
+        return None
+    some = seen.redis_away < seen.redis_servers
+    redis = f"{seen.redis_away} of {seen.redis_servers} Redis servers" if some else "Redis"
+    does, they = ("do", "they are") if some and seen.redis_away > 1 else ("does", "it is")
     if seen.stored is None and seen.redis_away:
-        return OverallVerdict(
-            Mood.BAD, "Redis and the database do not answer. New messages are refused until they are back."
-        )
-    if seen.stored is None:
+        refused = "Some new messages" if some and not seen.journaled else "New messages"
+        text = f"{redis} and the database do not answer. {refused} are refused until they are back."
+    elif seen.stored is None and seen.journaled:
         text = "The database does not answer. New messages are refused with 503, and finished turns wait in memory."
-        return OverallVerdict(Mood.BAD, text)
-    if seen.redis_away:
-        text = "Redis does not answer. New messages are kept in the journal and wait; nothing is lost."
-        return OverallVerdict(Mood.BAD, text)
-    return None
+    elif seen.stored is None:
+        text = "The database does not answer. New messages wait in Redis, and finished turns in memory."
+    elif seen.journaled:
+        wait = "those of conversations there wait" if some else "they wait"
+        text = f"{redis} {does} not answer. New messages are kept in the journal; {wait}, and nothing is lost."
+    else:
+        refused = "New messages of conversations there" if some else "New messages"
+        text = f"{redis} {does} not answer. {refused} are refused with 503 until {they} back."
+    return OverallVerdict(Mood.BAD, text)
 
 
 def _workers(seen: Overview) -> OverallVerdict | None:

@@ -36,11 +36,22 @@ def seen(
     pauses: int = 0,
     stored: bool = True,
     age: float = 0,
+    servers: int = 1,
+    journaled: bool = True,
 ) -> Overview:
     at = NOW - timedelta(seconds=age)
     turns = LaneNow("turns", ready, at - timedelta(seconds=waited) if ready else None, running, 0)
     rows = StoredNow(NOTHING, NOTHING, BoundedCount(dead), 0, SpentInAll(), (parse_scope("all"),) * pauses)
-    return Overview(at, (turns,), workers, redis_away, overdue, rows if stored else None)
+    return Overview(
+        at,
+        (turns,),
+        workers,
+        redis_away,
+        overdue,
+        rows if stored else None,
+        redis_servers=servers,
+        journaled=journaled,
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,6 +76,41 @@ def seen(
 def test_the_verdict_names_the_worst_that_is_true(overview: Overview, mood: Mood, text: str) -> None:
     said = verdict(overview, NOW)
     assert said.mood is mood and said.text.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("overview", "text"),
+    [
+        (
+            seen(redis_away=1),
+            "Redis does not answer. New messages are kept in the journal; they wait, and nothing is lost.",
+        ),
+        (
+            seen(redis_away=1, servers=3),
+            "1 of 3 Redis servers does not answer. New messages are kept in the journal; those of conversations there wait, "
+            "and nothing is lost.",
+        ),
+        (
+            seen(redis_away=1, journaled=False),
+            "Redis does not answer. New messages are refused with 503 until it is back.",
+        ),
+        (
+            seen(redis_away=2, servers=3, journaled=False),
+            "2 of 3 Redis servers do not answer. New messages of conversations there are refused with 503 until they are back.",
+        ),
+        (
+            seen(stored=False, journaled=False),
+            "The database does not answer. New messages wait in Redis, and finished turns in memory.",
+        ),
+        (
+            seen(stored=False, redis_away=1, servers=3, journaled=False),
+            "1 of 3 Redis servers and the database do not answer. Some new messages are refused until they are back.",
+        ),
+    ],
+)
+def test_the_verdict_says_what_a_store_that_is_away_means_for_new_messages(overview: Overview, text: str) -> None:
+    """With DURABILITY=redis, Redis takes messages in, and not the journal."""
+    assert verdict(overview, NOW).text == text
 
 
 def test_a_count_beyond_its_bound_is_not_given_as_exact() -> None:
