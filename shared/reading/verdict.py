@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from shared.lane_key import TURNS
-from shared.reading.overview import Overview
+from shared.lane_key import CONTROL, DELIVERIES, TURNS
+from shared.reading.overview import LaneNow, Overview
+from shared.reading.workers import WorkerState
 from shared.value import value
 
 SLOW_SECONDS = 5.0  # a ready key that waits longer means that workers are missing
 OLD_SECONDS = 10.0  # numbers older than this are no verdict
+SUSPENDED = "suspended"  # the state of a worker that `rq suspend` holds back
+_WHO_WAITS = {
+    TURNS: ("conversation", "conversations"),
+    DELIVERIES: ("chat with replies", "chats with replies"),
+    CONTROL: ("conversation with commands", "conversations with commands"),
+}
 
 
 class Mood(StrEnum):
@@ -68,12 +76,25 @@ def _workers(seen: Overview) -> OverallVerdict | None:
     if seen.overdue:
         text = f"{seen.overdue:,} keys are overdue and nobody looks after them: start `keyturn housekeep`."
         return OverallVerdict(Mood.BAD, text)
-    waited = (seen.at - turns.ready_since).total_seconds() if turns.ready_since is not None else 0.0
-    if turns.ready and waited > SLOW_SECONDS:
+    if all(worker.state == SUSPENDED for worker in alive):
+        waiting = f", and {_conversations(turns.ready)}" if turns.ready else ""
+        return OverallVerdict(Mood.WARN, f"`rq suspend` holds all workers back{waiting}: `rq resume` lets them go on.")
+    slow = (_slow(seen, seen.lane(name), alive, who) for name, who in _WHO_WAITS.items())
+    return next((found for found in slow if found is not None), None)
+
+
+def _slow(seen: Overview, lane: LaneNow, alive: Sequence[WorkerState], who: tuple[str, str]) -> OverallVerdict | None:
+    """Whether the keys of a lane wait too long for a worker, and why."""
+    waited = (seen.at - lane.ready_since).total_seconds() if lane.ready_since is not None else 0.0
+    if not lane.ready or waited <= SLOW_SECONDS:
+        return None
+    text = f"{_wait(lane.ready, *who)} for a worker, the oldest {waited:.0f} s"
+    # a worker of an older version does not say what it serves
+    if all(worker.lanes and lane.lane not in [slots.lane for slots in worker.lanes] for worker in alive):
         return OverallVerdict(
-            Mood.WARN, f"{_conversations(turns.ready)} for a worker, the oldest {waited:.0f} s: add workers."
+            Mood.BAD, f"{text}, and no worker that is alive serves {lane.lane}: start `keyturn work`."
         )
-    return None
+    return OverallVerdict(Mood.WARN, f"{text}: add workers.")
 
 
 def _paused(seen: Overview) -> OverallVerdict | None:
@@ -96,8 +117,13 @@ def _letters(seen: Overview) -> OverallVerdict | None:
 def _well(seen: Overview) -> OverallVerdict:
     running = seen.lane(TURNS).running
     turns = "No turn runs" if not running else "1 turn runs" if running == 1 else f"{running:,} turns run"
-    return OverallVerdict(Mood.GOOD, f"All is well. {turns}, and nobody waits for a worker.")
+    waits = "nobody waits long" if any(lane.ready for lane in seen.lanes) else "nobody waits"
+    return OverallVerdict(Mood.GOOD, f"All is well. {turns}, and {waits} for a worker.")
 
 
 def _conversations(count: int) -> str:
-    return "1 conversation waits" if count == 1 else f"{count:,} conversations wait"
+    return _wait(count, *_WHO_WAITS[TURNS])
+
+
+def _wait(count: int, one: str, several: str) -> str:
+    return f"1 {one} waits" if count == 1 else f"{count:,} {several} wait"

@@ -15,11 +15,13 @@ from shared.reading.keys import KeyPhase, KeyState
 from shared.reading.overview import BOUND, BoundedCount, LaneNow, Overview, StoredNow
 from shared.reading.verdict import Mood, verdict
 from shared.reading.waiting_reason import waiting_reason
-from shared.reading.workers import WorkerState
+from shared.reading.workers import LaneSlots, WorkerState
 from shared.store.usage import SpentInAll
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 WORKER = WorkerState("w", "busy", 1, 50, 0, (), NOW, 0.5)
+SUSPENDED = WorkerState("w", "suspended", 0, 50, 0, (), NOW, 0.5)
+FOR_TURNS = WorkerState("w", "idle", 0, 50, 0, (), NOW, 0.5, (LaneSlots("turns", 0, 50),))
 SILENT = WorkerState("w", "busy", 1, 50, 0, (), NOW, 40.0)
 NOTHING = BoundedCount(0)
 
@@ -27,6 +29,7 @@ NOTHING = BoundedCount(0)
 def seen(
     *,
     ready: int = 0,
+    unsent: int = 0,  # chats
     waited: float = 0,
     running: int = 0,
     workers: tuple[WorkerState, ...] = (WORKER,),
@@ -44,7 +47,7 @@ def seen(
     rows = StoredNow(NOTHING, NOTHING, BoundedCount(dead), 0, SpentInAll(), (parse_scope("all"),) * pauses)
     return Overview(
         at,
-        (turns,),
+        (turns, LaneNow("deliveries", unsent, at - timedelta(seconds=waited) if unsent else None, 0, 0)),
         workers,
         redis_away,
         overdue,
@@ -59,7 +62,20 @@ def seen(
     [
         (seen(), Mood.GOOD, "All is well. No turn runs, and nobody waits for a worker."),
         (seen(running=1), Mood.GOOD, "All is well. 1 turn runs"),
-        (seen(ready=3, waited=1), Mood.GOOD, "All is well."),
+        (seen(ready=3, waited=1), Mood.GOOD, "All is well. No turn runs, and nobody waits long for a worker."),
+        (seen(unsent=3, waited=1), Mood.GOOD, "All is well. No turn runs, and nobody waits long for a worker."),
+        (seen(unsent=1, waited=9), Mood.WARN, "1 chat with replies waits for a worker, the oldest 9 s: add workers."),
+        (
+            seen(unsent=3, waited=9, workers=(FOR_TURNS,)),
+            Mood.BAD,
+            "3 chats with replies wait for a worker, the oldest 9 s, and no worker that is alive serves deliveries: start",
+        ),
+        (seen(workers=(SUSPENDED,)), Mood.WARN, "`rq suspend` holds all workers back: `rq resume` lets them go on."),
+        (
+            seen(ready=2, waited=9, workers=(SUSPENDED,)),
+            Mood.WARN,
+            "`rq suspend` holds all workers back, and 2 conversations wait: `rq resume`",
+        ),
         (seen(ready=12, waited=41), Mood.WARN, "12 conversations wait for a worker, the oldest 41 s: add workers."),
         (seen(ready=1, waited=9, workers=()), Mood.BAD, "No worker is alive, and 1 conversation waits: start"),
         (seen(workers=(SILENT,)), Mood.BAD, "No worker is alive: start `keyturn work`."),
