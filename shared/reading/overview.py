@@ -12,6 +12,7 @@ import redis
 from shared import keys
 from shared.clock import moment, now_ms
 from shared.errors import Unavailable
+from shared.lane_key import TURNS
 from shared.pause_scope import PauseScope, stored_scope
 from shared.pipeline import Pipeline
 from shared.reading.queues import QueueState, queues_of
@@ -80,9 +81,29 @@ class Overview:
     journaled: bool = True
 
     @property
+    def redis_gone(self) -> bool:
+        """Whether no Redis server answers: then nothing of what they hold is known."""
+        return bool(self.redis_away) and self.redis_away >= self.redis_servers
+
+    @property
     def paused(self) -> int:
         """Keys that wait behind a pause: conversations, and chats with replies."""
         return sum(lane.paused for lane in self.lanes)
+
+    @property
+    def behind(self) -> int | None:
+        """Messages that wait for an earlier one of their own conversation. None: not known, for a store is away or more wait
+        than are counted."""
+        if self.stored is None or self.redis_away or self.stored.messages.count > BOUND:
+            return None
+        turns = self.lane(TURNS)
+        return max(0, self.stored.messages.count - turns.ready - turns.running - turns.delayed - turns.paused)
+
+    @property
+    def ready_seconds(self) -> float:
+        """How long the first conversation that is ready has waited for a worker."""
+        since = self.lane(TURNS).ready_since
+        return max(0.0, (self.at - since).total_seconds()) if since is not None else 0.0
 
     def lane(self, name: str) -> LaneNow:
         return next((lane for lane in self.lanes if lane.lane == name), LaneNow(name, 0, None, 0, 0))

@@ -519,7 +519,9 @@ async def test_a_page_that_is_followed_says_that_redis_is_away_and_back(
     async with open_pipeline(make_settings(redis_url=SecretStr(away.url))) as pipe, following(pipe) as events:
         await until_said(events, "No worker is alive")
         away.stop()
-        await until_said(events, "Redis does not answer.")
+        html = await until_said(events, "Redis does not answer.")
+        assert "<strong>0</strong>" not in html.partition('id="tile-rate"')[0] and "nobody waits" not in html
+        assert "Redis does not answer, so no worker is known." in html
         away.start()
         await until_said(events, "No worker is alive")
     away.stop()
@@ -551,10 +553,11 @@ async def following(pipe: Pipeline) -> AsyncIterator[AsyncIterator[str]]:
             yield (orjson.loads(line[6:])["html"] async for line in answer.aiter_lines() if line.startswith("data: "))
 
 
-async def until_said(events: AsyncIterator[str], words: str) -> None:
+async def until_said(events: AsyncIterator[str], words: str) -> str:
     async with asyncio.timeout(60):
-        while words not in Page(await anext(events)).text:
+        while words not in Page(html := await anext(events)).text:
             pass
+    return html
 
 
 # -- replies that wait

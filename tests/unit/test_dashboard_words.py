@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from keyturn.cli.status import numbers
 from keyturn.dashboard.chart import chart
 from keyturn.dashboard.render import duration
 from shared.errors import CannotDo
@@ -13,6 +14,7 @@ from shared.pause_scope import parse_scope
 from shared.reading.conversation_query import ConversationQuery, parse_query
 from shared.reading.keys import KeyPhase, KeyState
 from shared.reading.overview import BOUND, BoundedCount, LaneNow, Overview, StoredNow
+from shared.reading.status import status_of
 from shared.reading.verdict import Mood, verdict
 from shared.reading.waiting_reason import waiting_reason
 from shared.reading.workers import LaneSlots, WorkerState
@@ -36,6 +38,7 @@ def seen(
     redis_away: int = 0,
     overdue: int = 0,
     dead: int = 0,
+    messages: int = 0,
     pauses: int = 0,
     stored: bool = True,
     age: float = 0,
@@ -44,7 +47,9 @@ def seen(
 ) -> Overview:
     at = NOW - timedelta(seconds=age)
     turns = LaneNow("turns", ready, at - timedelta(seconds=waited) if ready else None, running, 0)
-    rows = StoredNow(NOTHING, NOTHING, BoundedCount(dead), 0, SpentInAll(), (parse_scope("all"),) * pauses)
+    rows = StoredNow(
+        BoundedCount(messages), NOTHING, BoundedCount(dead), 0, SpentInAll(), (parse_scope("all"),) * pauses
+    )
     return Overview(
         at,
         (turns, LaneNow("deliveries", unsent, at - timedelta(seconds=waited) if unsent else None, 0, 0)),
@@ -127,6 +132,33 @@ def test_the_verdict_names_the_worst_that_is_true(overview: Overview, mood: Mood
 def test_the_verdict_says_what_a_store_that_is_away_means_for_new_messages(overview: Overview, text: str) -> None:
     """With DURABILITY=redis, Redis takes messages in, and not the journal."""
     assert verdict(overview, NOW).text == text
+
+
+@pytest.mark.parametrize(
+    ("overview", "behind"),
+    [
+        (seen(ready=2, running=1, messages=7), 4),
+        (seen(ready=2, running=1, messages=2), 0),
+        (seen(ready=2, messages=BOUND + 1), None),
+        (seen(ready=2, messages=7, redis_away=1, servers=3), None),
+        (seen(stored=False), None),
+    ],
+)
+def test_how_many_wait_for_their_own_conversation_is_said_where_it_is_known(
+    overview: Overview, behind: int | None
+) -> None:
+    assert overview.behind == behind
+
+
+def test_while_some_redis_servers_are_away_numbers_are_said_to_be_the_least() -> None:
+    found = status_of(seen(ready=2, running=1, redis_away=1, servers=3), NOW)
+    printed = numbers(found)
+    assert printed["wait for a worker"].startswith("at least 2, ") and printed["workers"] == "at least 1 alive"
+    assert printed["turns running"] == "at least 1 of 50 slots"
+
+
+def test_a_wait_is_never_shorter_than_nothing_where_clocks_differ() -> None:
+    assert seen(ready=1, waited=-3).ready_seconds == 0
 
 
 def test_a_count_beyond_its_bound_is_not_given_as_exact() -> None:

@@ -27,19 +27,13 @@ async def show(desk: Desk, visit: Visit) -> Response:
 
 def numbers(seen: Overview, desk: Desk) -> dict[str, Any]:
     """What the overview shows; the same for the whole page and for what follows it live."""
-    turns = seen.lane(TURNS)
-    behind = None
-    if seen.stored is not None:  # messages that are not the first of their conversation
-        behind = max(0, seen.stored.messages.count - turns.ready - turns.running - turns.delayed - turns.paused)
     return {
         "verdict": verdict(seen, datetime.now(UTC)),
         "seen": seen,
-        "turns": turns,
+        "turns": seen.lane(TURNS),
         "deliveries": seen.lane(DELIVERIES),
         "control": seen.lane(CONTROL),
         "stored": seen.stored,
-        "behind": behind,
-        "ready_seconds": (seen.at - turns.ready_since).total_seconds() if turns.ready_since is not None else None,
         "workers": seen.workers[:WORKERS_SHOWN],
         "more_workers": max(0, len(seen.workers) - WORKERS_SHOWN),
         "slots": sum(worker.capacity for worker in seen.workers if worker.alive),
