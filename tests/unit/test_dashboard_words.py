@@ -178,6 +178,12 @@ def test_a_count_beyond_its_bound_is_not_given_as_exact() -> None:
             1,
             "Attempt 2 failed. The next one begins in 12 s.",
         ),
+        (
+            KeyState("deliveries", "to:irc:1", KeyPhase.DELAYED, 1, 0, None, 12_000),
+            0,
+            1,
+            "It was asked to wait: a limit is reached, or what it needs is away. No attempt failed. It goes on in 12 s.",
+        ),
         (KeyState("turns", "k", KeyPhase.LEASED, 1, 1, None, 9000), 1, 1, "A worker runs its turn, attempt 1."),
         (
             KeyState("turns", "k", KeyPhase.LEASED, 3, 1, None, 9000),
