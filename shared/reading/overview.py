@@ -137,10 +137,10 @@ class _ServerNow:
     overdue: int
 
 
-async def in_time(look: Awaitable[T]) -> T | None:
-    """What a look finds; None where its store does not answer within ANSWER_SECONDS."""
+async def in_time(look: Awaitable[T], seconds: float = ANSWER_SECONDS) -> T | None:
+    """What a look finds; None where its store does not answer in time."""
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(seconds):
             return await look
     except (Unavailable, redis.RedisError, TimeoutError):
         return None

@@ -17,11 +17,15 @@ import orjson
 import pytest
 import redis
 from pydantic import SecretStr
+from starlette.requests import Request
 
 from keyturn.cli.doctor.processes import check_processes
 from keyturn.dashboard import watch
 from keyturn.dashboard.access import LoginFiles, Role
 from keyturn.dashboard.app import FORMS, PAGES
+from keyturn.dashboard.desk import Desk, Visit
+from keyturn.dashboard.guard import Form
+from keyturn.dashboard.pages import live
 from keyturn.dashboard.pages import sessions as session_pages
 from keyturn.dashboard.pages.live import EVERY_SECONDS
 from shared.errors import Unavailable
@@ -30,6 +34,7 @@ from shared.mail import encode_mail
 from shared.messages import Source
 from shared.operating.audit import Action, Operator, audited
 from shared.operating.pauses import pause
+from shared.pause_scope import ScopeKind
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading import conversations as reading_conversations
 from shared.reading import sessions as reading_sessions
@@ -37,7 +42,8 @@ from shared.reading import workers as reading_workers
 from shared.reading.audit import audit_log
 from shared.reading.dead_letters import LetterState, dead_letters
 from shared.reading.keys import KeyPhase, state_of_key
-from shared.reading.overview import ANSWER_SECONDS, overview
+from shared.reading.overview import ANSWER_SECONDS, Overview, overview
+from shared.reading.pauses import Pause
 from shared.reading.trace import find_message
 from shared.settings import Settings
 from tests.store.books import ask, write
@@ -530,6 +536,42 @@ async def test_a_page_that_is_followed_says_that_redis_is_away_and_back(
 def test_a_page_hears_of_an_outage_within_five_seconds() -> None:
     """A look that is not answered ends, and the page is told with the next event."""
     assert ANSWER_SECONDS + EVERY_SECONDS <= 4.5
+
+
+@on_sqlite
+async def test_a_page_that_is_followed_waits_for_all_stores_at_once(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each that is silent would take its own time, one after the other."""
+    begun = asyncio.Event()
+
+    async def look(pipe: Pipeline) -> Overview:
+        begun.set()
+        return await overview(pipe)
+
+    async def held(_: Pipeline) -> tuple[Pause, ...]:
+        await begun.wait()
+        return (Pause("all", ScopeKind.ALL, "all", "ann", datetime.now(UTC), 1, 0, 0),)
+
+    monkeypatch.setattr(watch, "overview", look)
+    monkeypatch.setattr(watch, "pauses_now", held)
+    desk = Desk(pipe)
+    login = desk.logins.exchange(desk.logins.make_token("ann", Role.VIEW))
+    assert login is not None
+    events = live._events(desk, Visit(Request({"type": "http"}), login, Form({})), asyncio.Event())
+    assert "Paused: everything." in Page(orjson.loads((await anext(events)).partition(b"data: ")[2])["html"]).text
+    await events.aclose()
+
+
+@on_sqlite
+async def test_what_nobody_could_tell_is_no_zero_in_the_charts(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(pipe: Pipeline) -> Overview:
+        return Overview(datetime.now(UTC), (), (), 1, 0, None)
+
+    monkeypatch.setattr(watch, "overview", away)
+    looking = watch.Watch(pipe)
+    looking._note(await looking.look())
+    assert list(looking.samples) == [watch.Sample(None, None, None, None)]
 
 
 async def test_the_live_overview_ends_with_the_session(pipe: Pipeline) -> None:

@@ -239,3 +239,10 @@ def test_a_chart_stays_in_its_box_and_says_its_numbers() -> None:
     assert drawn is not None and drawn.points == "0.0,42.0 120.0,23.0 240.0,4.0"
     assert drawn.title == "Turns: now 10, at most 10"
     assert chart([1], "Turns") is None
+
+
+def test_a_chart_takes_what_nobody_could_tell_for_no_zero() -> None:
+    drawn = chart([10, None, 10, None], "Turns")
+    assert drawn is not None and drawn.points == "0.0,4.0 160.0,4.0"
+    assert drawn.title == "Turns: now not known, at most 10"
+    assert chart([None, 1, None], "Turns") is None

@@ -62,8 +62,12 @@ def _way(name: str, listening: tuple[str, ...]) -> str:
 def _charts(watch: Watch) -> dict[str, Chart | None]:
     samples = list(watch.samples)
     return {
-        "rate": chart([round(one.parts_per_second, 1) for one in samples], "Replies per second, last hour"),
+        "rate": chart([_rounded(one.parts_per_second) for one in samples], "Replies per second, last hour"),
         "running": chart([one.running for one in samples], "Turns running, last hour"),
         "ready": chart([one.ready for one in samples], "Conversations waiting for a worker, last hour"),
         "waiting": chart([one.waiting for one in samples], "Messages not ended, last hour"),
     }
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 1)
