@@ -18,5 +18,7 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         command()(args=args, prog_name="keyturn")
     except PipelineError as error:
-        print(f"keyturn: {error}", file=sys.stderr)
+        from keyturn.cli.show import plain
+
+        print(f"keyturn: {plain(error, lines=True)}", file=sys.stderr)
         raise SystemExit(78 if isinstance(error, ConfigurationError) else 1) from None

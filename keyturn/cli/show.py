@@ -5,7 +5,9 @@ Text that strangers wrote is shown as text: a control character in it moves no c
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ from rich.text import Text
 
 from shared.clock import iso
 
+_UNUSUAL = re.compile(r"[^\n\x20-\x7e]")
 PIPE_WIDTH = 100_000  # columns: a line that a program reads is never folded
 _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (bidi, zero width), lone surrogates, line separators
 
@@ -71,9 +74,18 @@ def named(value: Any) -> dict[str, Any]:
 
 
 def as_json(value: Any, *, line: bool = False) -> None:
-    """Print values, and what is made of them, for a program: times in ISO form, decimals as text. With `line`, in one line."""
+    """Print values, and what is made of them, for a program: times in ISO form, decimals as text. With `line`, in one line.
+
+    Characters that could move a terminal's cursor or hide text are written as escapes, which a program reads as the same text.
+    """
     option = orjson.OPT_PASSTHROUGH_DATETIME | (0 if line else orjson.OPT_INDENT_2)
-    typer.echo(orjson.dumps(value, option=option, default=_in_json).decode())
+    text = orjson.dumps(value, option=option, default=_in_json).decode()
+    typer.echo(_UNUSUAL.sub(_escaped, text))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    char = found[0]
+    return json.dumps(char)[1:-1] if unicodedata.category(char) in _UNSAFE else char
 
 
 def _in_json(value: object) -> str:

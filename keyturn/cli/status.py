@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from shared.reading.stage_times import StageTimes
     from shared.reading.status import DeploymentStatus
 
+NOT_KNOWN = "not known"
+
 
 def status(json: show.Json = False) -> None:
     """Say how the deployment is and what to do about it. The exit code is 1 while it cannot answer, else 0."""
@@ -47,25 +49,33 @@ async def _status(pipe: Pipeline) -> DeploymentStatus:
 
 def numbers(found: DeploymentStatus) -> dict[str, str]:
     """The numbers for a person, by name."""
-    oldest = f", the oldest {span(found.ready_seconds)}" if found.ready else ""
+    oldest = f", the oldest {span(found.ready_seconds)}" if found.ready and found.ready_seconds is not None else ""
     silent = f", {found.workers_silent} silent" if found.workers_silent else ""
-    unknown = "not known"
+    slots = f" of {found.slots:,} slots" if found.slots is not None else ""
+    alive = f"{_in_redis(found, found.workers_alive)} alive" if found.workers_alive is not None else NOT_KNOWN
     drained = {"Redis server drained": "; ".join(f"{one.name} {one.verdict}" for one in found.drained)}
     return {
-        "wait for a worker": f"{found.ready:,}{oldest}",
-        "turns running": f"{found.running:,} of {found.slots:,} slots",
-        "wait for their own conversation": f"{found.behind:,}" if found.behind is not None else unknown,
-        "wait for their next attempt": f"{found.delayed:,}",
-        "wait behind a pause": f"{found.paused:,}, {_in_force(found.pauses)}",
-        "messages not ended": found.messages_waiting.text if found.messages_waiting is not None else unknown,
-        "replies not sent": found.replies_waiting.text if found.replies_waiting is not None else unknown,
-        "questions to people": found.questions.text if found.questions is not None else unknown,
-        "dead letters": found.dead_letters.text if found.dead_letters is not None else unknown,
-        "workers": f"{found.workers_alive} alive{silent}",
+        "wait for a worker": f"{_in_redis(found, found.ready)}{oldest}",
+        "turns running": f"{_in_redis(found, found.running)}{slots}",
+        "wait for their own conversation": f"{found.behind:,}" if found.behind is not None else NOT_KNOWN,
+        "wait for their next attempt": _in_redis(found, found.delayed),
+        "wait behind a pause": f"{_in_redis(found, found.paused)}, {_in_force(found.pauses)}",
+        "messages not ended": found.messages_waiting.text if found.messages_waiting is not None else NOT_KNOWN,
+        "replies not sent": found.replies_waiting.text if found.replies_waiting is not None else NOT_KNOWN,
+        "questions to people": found.questions.text if found.questions is not None else NOT_KNOWN,
+        "dead letters": found.dead_letters.text if found.dead_letters is not None else NOT_KNOWN,
+        "workers": f"{alive}{silent}",
         "spent today": _spent(found),
         **(drained if found.drained else {}),
         **{f"stage: {one.stage}": _took(one) for one in found.stages or ()},
     }
+
+
+def _in_redis(found: DeploymentStatus, count: int | None) -> str:
+    """A number that Redis knows. Servers that do not answer may hold more."""
+    if count is None:
+        return NOT_KNOWN
+    return f"at least {count:,}" if found.redis_away else f"{count:,}"
 
 
 def _took(stage: StageTimes) -> str:
@@ -85,7 +95,7 @@ def _in_force(pauses: int | None) -> str:
 
 def _spent(found: DeploymentStatus) -> str:
     if found.tokens_today is None:
-        return "not known"
+        return NOT_KNOWN
     price = f", {found.cost_today_usd:.2f} USD" if found.cost_today_usd is not None else ""
     return f"{found.tokens_today:,} tokens{price}"
 

@@ -22,18 +22,19 @@ class Chart:
     title: str
 
 
-def chart(values: Sequence[float], title: str) -> Chart | None:
-    """A chart of at least two values; None before there are any."""
-    if len(values) < 2:
+def chart(values: Sequence[float | None], title: str) -> Chart | None:
+    """A chart of at least two known values; None before there are any. Where nobody could tell, the line goes straight on."""
+    known = [(n, value) for n, value in enumerate(values) if value is not None]
+    if len(known) < 2:
         return None
-    highest = max(values)
+    highest = max(value for _, value in known)
     scale = highest or 1.0
     step = WIDTH / (len(values) - 1)
-    at = [(n * step, HEIGHT - 2 - value / scale * (HEIGHT - 6)) for n, value in enumerate(values)]
+    at = [(n * step, HEIGHT - 2 - value / scale * (HEIGHT - 6)) for n, value in known]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
-    return Chart(
-        points, f"0,{HEIGHT} {points} {WIDTH},{HEIGHT}", highest, f"{title}: now {values[-1]:g}, at most {highest:g}"
-    )
+    area = f"{at[0][0]:g},{HEIGHT} {points} {at[-1][0]:g},{HEIGHT}"
+    now = f"{values[-1]:g}" if values[-1] is not None else "not known"
+    return Chart(points, area, highest, f"{title}: now {now}, at most {highest:g}")
 
 
 @value

@@ -30,12 +30,12 @@ RECENT = 8  # conversations
 
 @value
 class Sample:
-    """A moment of the last hour."""
+    """A moment of the last hour. None: nobody could tell then, for a store was away."""
 
-    ready: int
-    running: int
-    waiting: int
-    parts_per_second: float
+    ready: int | None
+    running: int | None
+    waiting: int | None
+    parts_per_second: float | None
 
 
 class Watch:
@@ -75,7 +75,7 @@ class Watch:
             if not now and monotonic() - self._paused_at < FRESH_SECONDS:
                 return
             with suppress(Unavailable, redis.RedisError, TimeoutError):
-                async with asyncio.timeout(2 * ANSWER_SECONDS):  # the database, then every Redis at once
+                async with asyncio.timeout(ANSWER_SECONDS):  # pages wait for it
                     self.pauses = await pauses_now(self._pipe)
             self._paused_at = monotonic()
         if now:
@@ -91,13 +91,18 @@ class Watch:
             await asyncio.sleep(SAMPLE_SECONDS)
 
     def _note(self, seen: Overview) -> None:
-        turns, stored = seen.lane(TURNS), seen.stored
-        rate = 0.0
+        turns, stored, gone = seen.lane(TURNS), seen.stored, seen.redis_gone
+        rate = None
         if stored is not None:
             now = monotonic()
             if self._counted is not None and now > self._counted[0]:
                 rate = max(0, stored.newest_part - self._counted[1]) / (now - self._counted[0])
             self._counted = now, stored.newest_part
         self.samples.append(
-            Sample(turns.ready, turns.running, stored.messages.count if stored is not None else 0, rate)
+            Sample(
+                None if gone else turns.ready,
+                None if gone else turns.running,
+                stored.messages.count if stored is not None else None,
+                rate,
+            )
         )

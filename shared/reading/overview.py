@@ -12,6 +12,7 @@ import redis
 from shared import keys
 from shared.clock import moment, now_ms
 from shared.errors import Unavailable
+from shared.lane_key import TURNS
 from shared.pause_scope import PauseScope, stored_scope
 from shared.pipeline import Pipeline
 from shared.reading.queues import QueueState, queues_of
@@ -66,7 +67,8 @@ class StoredNow:
 @value
 class Overview:
     """The deployment at a moment. `stored` is None while the database is away; Redis servers that are away and not drained are
-    counted in `redis_away`, and what they hold is left out."""
+    counted in `redis_away`, of `redis_servers` that are not drained, and what they hold is left out. `journaled`: a message is
+    accepted when the database has it (DURABILITY)."""
 
     at: datetime
     lanes: tuple[LaneNow, ...]
@@ -75,11 +77,33 @@ class Overview:
     overdue: int  # keys that a housekeeper should have looked at
     stored: StoredNow | None
     queues: tuple[QueueState, ...] = ()
+    redis_servers: int = 1
+    journaled: bool = True
+
+    @property
+    def redis_gone(self) -> bool:
+        """Whether no Redis server answers: then nothing of what they hold is known."""
+        return bool(self.redis_away) and self.redis_away >= self.redis_servers
 
     @property
     def paused(self) -> int:
         """Keys that wait behind a pause: conversations, and chats with replies."""
         return sum(lane.paused for lane in self.lanes)
+
+    @property
+    def behind(self) -> int | None:
+        """Messages that wait for an earlier one of their own conversation. None: not known, for a store is away or more wait
+        than are counted."""
+        if self.stored is None or self.redis_away or self.stored.messages.count > BOUND:
+            return None
+        turns = self.lane(TURNS)
+        return max(0, self.stored.messages.count - turns.ready - turns.running - turns.delayed - turns.paused)
+
+    @property
+    def ready_seconds(self) -> float:
+        """How long the first conversation that is ready has waited for a worker."""
+        since = self.lane(TURNS).ready_since
+        return max(0.0, (self.at - since).total_seconds()) if since is not None else 0.0
 
     def lane(self, name: str) -> LaneNow:
         return next((lane for lane in self.lanes if lane.lane == name), LaneNow(name, 0, None, 0, 0))
@@ -99,6 +123,8 @@ async def overview(pipe: Pipeline) -> Overview:
         overdue=sum(found.overdue for found in there),
         stored=stored if isinstance(stored, StoredNow) else None,
         queues=tuple(queue for found in there for queue in found.queues),
+        redis_servers=sum(needed),
+        journaled=pipe.settings.durability == "journal",
     )
 
 
@@ -111,10 +137,10 @@ class _ServerNow:
     overdue: int
 
 
-async def in_time(look: Awaitable[T]) -> T | None:
-    """What a look finds; None where its store does not answer within ANSWER_SECONDS."""
+async def in_time(look: Awaitable[T], seconds: float = ANSWER_SECONDS) -> T | None:
+    """What a look finds; None where its store does not answer in time."""
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(seconds):
             return await look
     except (Unavailable, redis.RedisError, TimeoutError):
         return None

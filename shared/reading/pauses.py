@@ -11,9 +11,13 @@ from shared.lane.pausing import count_parked
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.pause_scope import ScopeKind, stored_scope
 from shared.pipeline import Pipeline
-from shared.reading.overview import in_time
+from shared.reading.overview import ANSWER_SECONDS, in_time
 from shared.store.database import Row
 from shared.value import value
+
+COUNTING_SECONDS = (
+    ANSWER_SECONDS / 2
+)  # what is paused is known before: a silent Redis shall not take the time to say it
 
 
 @value
@@ -49,7 +53,7 @@ async def pauses_now(pipe: Pipeline) -> tuple[Pause, ...]:
     not is not counted."""
     stored = await pipe.store.pauses.now()
     scopes = [row["scope"] for row in stored.rows]
-    looks = [in_time(count_parked(pipe.lanes, server, scopes)) for server in pipe.servers.all]
+    looks = [in_time(count_parked(pipe.lanes, server, scopes), COUNTING_SECONDS) for server in pipe.servers.all]
     parked = Counter[tuple[str, str]]()
     for counts in await asyncio.gather(*looks):
         parked.update(counts or {})

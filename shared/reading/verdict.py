@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from shared.lane_key import TURNS
-from shared.reading.overview import Overview
+from shared.lane_key import CONTROL, DELIVERIES, TURNS
+from shared.reading.overview import LaneNow, Overview
+from shared.reading.workers import WorkerState
 from shared.value import value
 
 SLOW_SECONDS = 5.0  # a ready key that waits longer means that workers are missing
 OLD_SECONDS = 10.0  # numbers older than this are no verdict
+SUSPENDED = "suspended"  # the state of a worker that `rq suspend` holds back
+_WHO_WAITS = {
+    TURNS: ("conversation", "conversations"),
+    DELIVERIES: ("chat with replies", "chats with replies"),
+    CONTROL: ("conversation with commands", "conversations with commands"),
+}
 
 
 class Mood(StrEnum):
@@ -38,17 +46,25 @@ def verdict(seen: Overview, now: datetime) -> OverallVerdict:
 
 
 def _stores(seen: Overview) -> OverallVerdict | None:
+    if seen.stored is not None and not seen.redis_away:
+        return None
+    some = seen.redis_away < seen.redis_servers
+    redis = f"{seen.redis_away} of {seen.redis_servers} Redis servers" if some else "Redis"
+    does, they = ("do", "they are") if some and seen.redis_away > 1 else ("does", "it is")
     if seen.stored is None and seen.redis_away:
-        return OverallVerdict(
-            Mood.BAD, "Redis and the database do not answer. New messages are refused until they are back."
-        )
-    if seen.stored is None:
+        refused = "Some new messages" if some and not seen.journaled else "New messages"
+        text = f"{redis} and the database do not answer. {refused} are refused until they are back."
+    elif seen.stored is None and seen.journaled:
         text = "The database does not answer. New messages are refused with 503, and finished turns wait in memory."
-        return OverallVerdict(Mood.BAD, text)
-    if seen.redis_away:
-        text = "Redis does not answer. New messages are kept in the journal and wait; nothing is lost."
-        return OverallVerdict(Mood.BAD, text)
-    return None
+    elif seen.stored is None:
+        text = "The database does not answer. New messages wait in Redis, and finished turns in memory."
+    elif seen.journaled:
+        wait = "those of conversations there wait" if some else "they wait"
+        text = f"{redis} {does} not answer. New messages are kept in the journal; {wait}, and nothing is lost."
+    else:
+        refused = "New messages of conversations there" if some else "New messages"
+        text = f"{redis} {does} not answer. {refused} are refused with 503 until {they} back."
+    return OverallVerdict(Mood.BAD, text)
 
 
 def _workers(seen: Overview) -> OverallVerdict | None:
@@ -60,12 +76,25 @@ def _workers(seen: Overview) -> OverallVerdict | None:
     if seen.overdue:
         text = f"{seen.overdue:,} keys are overdue and nobody looks after them: start `keyturn housekeep`."
         return OverallVerdict(Mood.BAD, text)
-    waited = (seen.at - turns.ready_since).total_seconds() if turns.ready_since is not None else 0.0
-    if turns.ready and waited > SLOW_SECONDS:
+    if all(worker.state == SUSPENDED for worker in alive):
+        waiting = f", and {_conversations(turns.ready)}" if turns.ready else ""
+        return OverallVerdict(Mood.WARN, f"`rq suspend` holds all workers back{waiting}: `rq resume` lets them go on.")
+    slow = (_slow(seen, seen.lane(name), alive, who) for name, who in _WHO_WAITS.items())
+    return next((found for found in slow if found is not None), None)
+
+
+def _slow(seen: Overview, lane: LaneNow, alive: Sequence[WorkerState], who: tuple[str, str]) -> OverallVerdict | None:
+    """Whether the keys of a lane wait too long for a worker, and why."""
+    waited = (seen.at - lane.ready_since).total_seconds() if lane.ready_since is not None else 0.0
+    if not lane.ready or waited <= SLOW_SECONDS:
+        return None
+    text = f"{_wait(lane.ready, *who)} for a worker, the oldest {waited:.0f} s"
+    # a worker of an older version does not say what it serves
+    if all(worker.lanes and lane.lane not in [slots.lane for slots in worker.lanes] for worker in alive):
         return OverallVerdict(
-            Mood.WARN, f"{_conversations(turns.ready)} for a worker, the oldest {waited:.0f} s: add workers."
+            Mood.BAD, f"{text}, and no worker that is alive serves {lane.lane}: start `keyturn work`."
         )
-    return None
+    return OverallVerdict(Mood.WARN, f"{text}: add workers.")
 
 
 def _paused(seen: Overview) -> OverallVerdict | None:
@@ -88,8 +117,13 @@ def _letters(seen: Overview) -> OverallVerdict | None:
 def _well(seen: Overview) -> OverallVerdict:
     running = seen.lane(TURNS).running
     turns = "No turn runs" if not running else "1 turn runs" if running == 1 else f"{running:,} turns run"
-    return OverallVerdict(Mood.GOOD, f"All is well. {turns}, and nobody waits for a worker.")
+    waits = "nobody waits long" if any(lane.ready for lane in seen.lanes) else "nobody waits"
+    return OverallVerdict(Mood.GOOD, f"All is well. {turns}, and {waits} for a worker.")
 
 
 def _conversations(count: int) -> str:
-    return "1 conversation waits" if count == 1 else f"{count:,} conversations wait"
+    return _wait(count, *_WHO_WAITS[TURNS])
+
+
+def _wait(count: int, one: str, several: str) -> str:
+    return f"1 {one} waits" if count == 1 else f"{count:,} {several} wait"

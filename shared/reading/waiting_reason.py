@@ -5,8 +5,8 @@ from __future__ import annotations
 from shared.reading.keys import KeyPhase, KeyState
 
 
-def waiting_reason(state: KeyState, pending: int, workers_alive: int) -> str:
-    """One or two sentences. `pending` is what the journal says has not ended."""
+def waiting_reason(state: KeyState, pending: int, workers_alive: int | None) -> str:
+    """One or two sentences. `pending` is what the journal says has not ended; `workers_alive` is None where that is not known."""
     if state.state is KeyPhase.IDLE:
         if not pending:
             return "Nothing waits here."
@@ -17,9 +17,12 @@ def waiting_reason(state: KeyState, pending: int, workers_alive: int) -> str:
         return f"It is paused ({state.paused}). {_messages(count)} {wait} until somebody resumes it."
     left = (state.left_ms or 0) / 1000
     if state.state is KeyPhase.DELAYED:
-        return f"Attempt {state.attempts} failed. The next one begins in {max(0.0, left):.0f} s."
+        goes_on = f"in {max(0.0, left):.0f} s"
+        if not state.attempts:
+            return f"It was asked to wait: a limit is reached, or what it needs is away. No attempt failed. It goes on {goes_on}."
+        return f"Attempt {state.attempts} failed. The next one begins {goes_on}."
     if state.state is KeyPhase.AWAKE:
-        if not workers_alive:
+        if workers_alive == 0:
             return "It is ready, and no worker is alive: start `keyturn work`."
         return "It is ready and waits for a free worker. If this lasts, add workers."
     if left < 0:

@@ -59,12 +59,18 @@ def each_once(found: Iterable[WorkerState]) -> list[WorkerState]:
 
 
 async def workers_of(server: RedisServer) -> list[WorkerState]:
-    """The workers that one server knows. Those that RQ has not forgotten yet, though they are gone, are left out."""
-    names = sorted(await server.asked(server.client.smembers(WORKERS)))[:MOST]
+    """The workers that one server knows. Those that RQ has not forgotten yet, though they are gone, are left out.
+
+    Workers report by the clock of their Redis server, so their silence is measured by that clock, whatever ours says.
+    """
+    pipeline = server.client.pipeline(transaction=False)
+    pipeline.time()
+    pipeline.smembers(WORKERS)
+    (seconds, micros), members = await server.asked(pipeline.execute())
+    now, names = datetime.fromtimestamp(seconds + micros / 1_000_000, UTC), sorted(members)[:MOST]
     pipeline = server.client.pipeline(transaction=False)
     for name in names:
         pipeline.hgetall(name)
-    now = datetime.now(UTC)
     found = await server.asked(pipeline.execute()) if names else []
     return [_worker(name, fields, now) for name, fields in zip(names, found, strict=True) if fields]
 

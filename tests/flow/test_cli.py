@@ -480,8 +480,14 @@ async def test_sessions_are_listed_and_shown_by_key_or_id(rig: Rig, cli: Cli) ->
 async def test_what_a_stranger_wrote_reaches_the_terminal_as_text_only(rig: Rig, cli: Cli) -> None:
     await rig.accept("\x1b]0;owned\x07 \u202eevil [red]kept[/red] \x9b2J\nnext line")
     await rig.run_turns()
+    unsafe = {"\x1b", "\x07", "\u202e", "\x9b"}
     printed = (await cli("sessions", "show", key_of())).out
-    assert not set(printed) & {"\x1b", "\x07", "\u202e", "\x9b"}
+    assert not set(printed) & unsafe
+    for_a_program = await cli("sessions", "show", key_of(), "--json")
+    assert not set(for_a_program.out) & unsafe
+    assert "\u202eevil [red]kept[/red] \x9b2J\nnext line" in for_a_program.json["messages"][0]["text"]
+    refused = await cli("messages", "trace", "evil \x1b[2J\u202e\x9b\x07")
+    assert refused.code == 1 and "no message evil" in refused.err and not set(refused.err) & unsafe
     assert "[red]kept[/red]" in printed and "\n  next line" in printed
 
 

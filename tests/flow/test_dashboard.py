@@ -7,20 +7,25 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import orjson
 import pytest
 import redis
 from pydantic import SecretStr
+from starlette.requests import Request
 
+from keyturn.cli.doctor.processes import check_processes
 from keyturn.dashboard import watch
 from keyturn.dashboard.access import LoginFiles, Role
 from keyturn.dashboard.app import FORMS, PAGES
+from keyturn.dashboard.desk import Desk, Visit
+from keyturn.dashboard.guard import Form
+from keyturn.dashboard.pages import live
 from keyturn.dashboard.pages import sessions as session_pages
 from keyturn.dashboard.pages.live import EVERY_SECONDS
 from shared.errors import Unavailable
@@ -29,13 +34,16 @@ from shared.mail import encode_mail
 from shared.messages import Source
 from shared.operating.audit import Action, Operator, audited
 from shared.operating.pauses import pause
+from shared.pause_scope import ScopeKind
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading import conversations as reading_conversations
 from shared.reading import sessions as reading_sessions
+from shared.reading import workers as reading_workers
 from shared.reading.audit import audit_log
 from shared.reading.dead_letters import LetterState, dead_letters
 from shared.reading.keys import KeyPhase, state_of_key
-from shared.reading.overview import ANSWER_SECONDS, overview
+from shared.reading.overview import ANSWER_SECONDS, Overview, overview
+from shared.reading.pauses import Pause
 from shared.reading.trace import find_message
 from shared.settings import Settings
 from tests.store.books import ask, write
@@ -357,6 +365,29 @@ async def test_a_worker_that_several_redis_servers_know_is_shown_once(
     assert "of 200 slots" in (await viewer.page("/")).text
 
 
+class _FastClock(datetime):
+    """A machine's clock that is a minute ahead."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) + timedelta(minutes=1)
+
+
+@on_sqlite
+async def test_a_worker_is_alive_by_the_clock_of_redis_whatever_the_dashboards_clock_says(
+    pipe: Pipeline, viewer: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = pipe.servers.all[0].client
+    await client.sadd(WORKERS, f"{WORKER_PREFIX}w1")
+    seconds, _ = await client.time()
+    await client.hset(f"{WORKER_PREFIX}w1", WorkerField.LAST_HEARTBEAT, time_text(seconds))
+    monkeypatch.setattr(reading_workers, "datetime", _FastClock)
+    page = await viewer.page("/")
+    assert "All is well." in page.text and "silent for" not in page.text
+    [seen_by_doctor, *_] = await check_processes(pipe.servers, pipe.servers.all[0])
+    assert seen_by_doctor.detail.startswith("1 alive")
+
+
 @on_sqlite
 async def test_the_overview_is_there_while_the_list_of_the_last_active_cannot_be_read(
     viewer: Visitor, monkeypatch: pytest.MonkeyPatch
@@ -494,7 +525,9 @@ async def test_a_page_that_is_followed_says_that_redis_is_away_and_back(
     async with open_pipeline(make_settings(redis_url=SecretStr(away.url))) as pipe, following(pipe) as events:
         await until_said(events, "No worker is alive")
         away.stop()
-        await until_said(events, "Redis does not answer.")
+        html = await until_said(events, "Redis does not answer.")
+        assert "<strong>0</strong>" not in html.partition('id="tile-rate"')[0] and "nobody waits" not in html
+        assert "Redis does not answer, so no worker is known." in html
         away.start()
         await until_said(events, "No worker is alive")
     away.stop()
@@ -503,6 +536,42 @@ async def test_a_page_that_is_followed_says_that_redis_is_away_and_back(
 def test_a_page_hears_of_an_outage_within_five_seconds() -> None:
     """A look that is not answered ends, and the page is told with the next event."""
     assert ANSWER_SECONDS + EVERY_SECONDS <= 4.5
+
+
+@on_sqlite
+async def test_a_page_that_is_followed_waits_for_all_stores_at_once(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each that is silent would take its own time, one after the other."""
+    begun = asyncio.Event()
+
+    async def look(pipe: Pipeline) -> Overview:
+        begun.set()
+        return await overview(pipe)
+
+    async def held(_: Pipeline) -> tuple[Pause, ...]:
+        await begun.wait()
+        return (Pause("all", ScopeKind.ALL, "all", "ann", datetime.now(UTC), 1, 0, 0),)
+
+    monkeypatch.setattr(watch, "overview", look)
+    monkeypatch.setattr(watch, "pauses_now", held)
+    desk = Desk(pipe)
+    login = desk.logins.exchange(desk.logins.make_token("ann", Role.VIEW))
+    assert login is not None
+    events = live._events(desk, Visit(Request({"type": "http"}), login, Form({})), asyncio.Event())
+    assert "Paused: everything." in Page(orjson.loads((await anext(events)).partition(b"data: ")[2])["html"]).text
+    await events.aclose()
+
+
+@on_sqlite
+async def test_what_nobody_could_tell_is_no_zero_in_the_charts(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(pipe: Pipeline) -> Overview:
+        return Overview(datetime.now(UTC), (), (), 1, 0, None)
+
+    monkeypatch.setattr(watch, "overview", away)
+    looking = watch.Watch(pipe)
+    looking._note(await looking.look())
+    assert list(looking.samples) == [watch.Sample(None, None, None, None)]
 
 
 async def test_the_live_overview_ends_with_the_session(pipe: Pipeline) -> None:
@@ -526,10 +595,11 @@ async def following(pipe: Pipeline) -> AsyncIterator[AsyncIterator[str]]:
             yield (orjson.loads(line[6:])["html"] async for line in answer.aiter_lines() if line.startswith("data: "))
 
 
-async def until_said(events: AsyncIterator[str], words: str) -> None:
+async def until_said(events: AsyncIterator[str], words: str) -> str:
     async with asyncio.timeout(60):
-        while words not in Page(await anext(events)).text:
+        while words not in Page(html := await anext(events)).text:
             pass
+    return html
 
 
 # -- replies that wait

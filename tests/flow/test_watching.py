@@ -71,6 +71,12 @@ async def test_status_answers_while_redis_is_away(
     environment.setenv("KEYTURN_REDIS_URL", f"redis://127.0.0.1:{child.free_port()}/0")
     printed = await cli("status")
     assert printed.code == 1 and printed.out.startswith("Redis does not answer.")
+    numbers = {line[:33].strip(): line[33:].strip() for line in printed.out.splitlines()[2:]}
+    asked_of_redis = ("wait for a worker", "turns running", "wait for their own conversation", "workers")
+    assert {numbers[name] for name in asked_of_redis} == {"not known"}
+    assert numbers["wait behind a pause"] == "not known, nothing is paused" and numbers["dead letters"] == "0"
+    found = (await cli("status", "--json")).json
+    assert {found[name] for name in ("ready", "ready_seconds", "running", "delayed", "behind", "slots")} == {None}
     looked = await cli("top", "--once")
     assert looked.code == 0 and "conversations are not known while a store is away" in looked.out
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from typing import Any
 
 import redis
 
 from keyturn.cli.doctor.finding import Finding, counted, fail, ok, redacted, warn
 from shared import keys
 from shared.errors import PipelineError
-from shared.lane.rq_names import WORKERS, WorkerField, queue_key
+from shared.lane.rq_names import queue_key
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.pipeline import open_pipeline
 from shared.reading.overview import BOUND, BoundedCount, stored_now
+from shared.reading.workers import workers_of
 from shared.redis_servers import RedisServer, Servers
 from shared.settings import Settings
 from shared.value import value
@@ -45,7 +44,7 @@ async def check_processes(servers: Servers, server: RedisServer) -> list[Finding
             workers = await _workers(server)
             depths = await _depths(server, servers.partitions_of(server))
             overdue = await _overdue(server)
-    except (redis.RedisError, OSError, TimeoutError, ValueError) as error:
+    except (PipelineError, redis.RedisError, OSError, TimeoutError) as error:
         return [fail(f"workers {place}", f"cannot be read: {type(error).__name__}", "look at this server's log")]
     return [*worker_findings(place, workers, depths), housekeeper_finding(place, overdue)]
 
@@ -135,16 +134,7 @@ def _bounded(found: BoundedCount, one: str, many: str) -> str:
 
 
 async def _workers(server: RedisServer) -> list[Worker]:
-    names: Any = await server.client.smembers(WORKERS)
-    workers = []
-    for name in sorted(names):
-        fields: Any = await server.client.hmget(name, [WorkerField.LAST_HEARTBEAT, WorkerField.QUEUES])
-        if fields[0] is None:
-            continue  # gone, and RQ has not noticed yet
-        beat = datetime.fromisoformat(fields[0].decode().replace("Z", "+00:00"))
-        silent = (datetime.now(UTC) - beat).total_seconds()
-        workers.append(Worker(name.decode(), frozenset((fields[1] or b"").decode().split(",")), silent))
-    return workers
+    return [Worker(one.name, frozenset(one.queues), one.silent_seconds) for one in await workers_of(server)]
 
 
 async def _depths(server: RedisServer, partitions: Iterable[int]) -> dict[str, int]:

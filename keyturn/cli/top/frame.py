@@ -63,14 +63,18 @@ def cells(one: Conversation) -> tuple[str, ...]:
 
 
 def _numbers(status: DeploymentStatus) -> tuple[Text, Text]:
-    oldest = f" ({span(status.ready_seconds)})" if status.ready else ""
-    behind = "?" if status.behind is None else f"{status.behind:,}"
+    def in_redis(count: int | None) -> str:
+        return "?" if count is None else f"{count:,}{'+' if status.redis_away else ''}"
+
+    oldest = f" ({span(status.ready_seconds)})" if status.ready and status.ready_seconds is not None else ""
+    behind, slots = ("?" if count is None else f"{count:,}" for count in (status.behind, status.slots))
     replies, dead = (
         "?" if count is None else count.text.replace("more than ", ">")
         for count in (status.replies_waiting, status.dead_letters)
     )
-    first = f"ready {status.ready:,}{oldest}  running {status.running:,}/{status.slots:,}  delayed {status.delayed:,}"
-    second = f"behind {behind}  replies {replies}  dead {dead}  workers {status.workers_alive}{_slow_end(status)}"
+    running, delayed, workers = map(in_redis, (status.running, status.delayed, status.workers_alive))
+    first = f"ready {in_redis(status.ready)}{oldest}  running {running}/{slots}  delayed {delayed}"
+    second = f"behind {behind}  replies {replies}  dead {dead}  workers {workers}{_slow_end(status)}"
     return Text(first, no_wrap=True, overflow="crop"), Text(second, no_wrap=True, overflow="crop")
 
 

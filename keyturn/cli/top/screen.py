@@ -107,7 +107,7 @@ class _Screen:
 
     async def _described(self, key: str) -> dict[str, object]:
         found = await mailbox_of(self._pipe, key)
-        alive = self._seen.status.workers_alive if self._seen is not None else 0
+        alive = self._seen.status.workers_alive if self._seen is not None else None
         pending = found.journal.pending if isinstance(found.journal, KeyInJournal) else 0
         mail = ", ".join(f"{entry.seq} {entry.id}" for entry in found.mail) or None
         return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import orjson
 from starlette.responses import Response, StreamingResponse
@@ -30,13 +30,13 @@ async def follow(desk: Desk, visit: Visit) -> Response:
     return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
 
 
-async def _events(desk: Desk, visit: Visit, stopping: asyncio.Event) -> AsyncIterator[bytes]:
+async def _events(desk: Desk, visit: Visit, stopping: asyncio.Event) -> AsyncGenerator[bytes]:
     desk.followers += 1
     known = {"login": visit.login, "may": rights(visit.login), "here": "/"}
     try:
         while not stopping.is_set() and desk.logins.find(visit.login.secret) is not None:
-            await desk.watch.look_at_pauses()
-            values = {**numbers(await desk.watch.look(), desk), **known}
+            _, seen = await asyncio.gather(desk.watch.look_at_pauses(), desk.watch.look())  # each may wait for a store
+            values = {**numbers(seen, desk), **known}
             html = render("pause_banner.html", values) + render("overview_live.html", values)
             yield b"event: overview\ndata: " + orjson.dumps({"html": html}) + b"\n\n"
             with contextlib.suppress(TimeoutError):

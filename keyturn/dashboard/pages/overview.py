@@ -27,19 +27,13 @@ async def show(desk: Desk, visit: Visit) -> Response:
 
 def numbers(seen: Overview, desk: Desk) -> dict[str, Any]:
     """What the overview shows; the same for the whole page and for what follows it live."""
-    turns = seen.lane(TURNS)
-    behind = None
-    if seen.stored is not None:  # messages that are not the first of their conversation
-        behind = max(0, seen.stored.messages.count - turns.ready - turns.running - turns.delayed - turns.paused)
     return {
         "verdict": verdict(seen, datetime.now(UTC)),
         "seen": seen,
-        "turns": turns,
+        "turns": seen.lane(TURNS),
         "deliveries": seen.lane(DELIVERIES),
         "control": seen.lane(CONTROL),
         "stored": seen.stored,
-        "behind": behind,
-        "ready_seconds": (seen.at - turns.ready_since).total_seconds() if turns.ready_since is not None else None,
         "workers": seen.workers[:WORKERS_SHOWN],
         "more_workers": max(0, len(seen.workers) - WORKERS_SHOWN),
         "slots": sum(worker.capacity for worker in seen.workers if worker.alive),
@@ -68,8 +62,12 @@ def _way(name: str, listening: tuple[str, ...]) -> str:
 def _charts(watch: Watch) -> dict[str, Chart | None]:
     samples = list(watch.samples)
     return {
-        "rate": chart([round(one.parts_per_second, 1) for one in samples], "Replies per second, last hour"),
+        "rate": chart([_rounded(one.parts_per_second) for one in samples], "Replies per second, last hour"),
         "running": chart([one.running for one in samples], "Turns running, last hour"),
         "ready": chart([one.ready for one in samples], "Conversations waiting for a worker, last hour"),
         "waiting": chart([one.waiting for one in samples], "Messages not ended, last hour"),
     }
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 1)
