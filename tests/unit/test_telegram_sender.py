@@ -69,6 +69,14 @@ async def test_telegram_is_told_the_topic_and_which_file_it_gets() -> None:
     assert api.asked[2][1]["chat_id"] == "@chan"
 
 
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "/etc/passwd", "BQACAgQ", "data:image/png;base64,AA==", "FILE:///a"])
+async def test_telegram_is_pointed_at_web_addresses_and_its_own_files_only(url: str) -> None:
+    sender, api = telegram(TAKEN)
+    with pytest.raises(Undeliverable, match="cannot be pointed at"):
+        await sender.send(a_part("telegram", "42", text="", media=(Media(url, "application/pdf"),)))
+    assert api.asked == []
+
+
 async def test_a_message_on_telegram_is_changed_or_said_anew() -> None:
     sender, api = telegram(TAKEN)
     await sender.edit(a_part("telegram", "42", edits="5"))

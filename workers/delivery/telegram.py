@@ -230,6 +230,9 @@ def _receipt(result: Any) -> Receipt:
 
 
 def _file(media: Media, place: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """By its id or its web address. A Bot API server of one's own also takes `file:///…`: an agent could send any file of it."""
+    if not media.url.startswith((FILE_SCHEME, "https://", "http://")):
+        raise Undeliverable("a file that Telegram cannot be pointed at")
     kind = _FILES.get((media.type or "").partition("/")[0], "Document")
     return f"send{kind}", {**place, kind.lower(): media.url.removeprefix(FILE_SCHEME)}
 
