@@ -257,7 +257,14 @@ async def _listen(config: Settings, platform: str) -> None:
             log.get().info("started", platform=platform)
             while not stopping.is_set():
                 over.clear()
-                await listen_on(producer.pipe, platform, over)
+                try:
+                    await listen_on(producer.pipe, platform, over)
+                except ConfigurationError as error:
+                    if (
+                        producer.pipe is pipe
+                    ):  # else it ran with other settings before, and what runs beside it still does
+                        raise
+                    log.get().error("not listening until settings are reloaded", platform=platform, error=str(error))
                 await over.wait()  # a platform that is off by now may be on again later
             log.get().info("stopped", platform=platform)
 
