@@ -385,6 +385,31 @@ async def test_a_line_that_a_crash_cut_off_is_dropped_and_the_others_are_read(tm
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
 
 
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        b'{"ref":"x","fields":{},"chat":"","broken":"","raw":"abc"}',
+        b'{"ref":7,"fields":{},"chat":"","broken":""}',
+        b'{"ref":"x","fields":[],"chat":"","broken":""}',
+        b'{"ref":"x","fields":{},"chat":{},"broken":""}',
+        b'{"ref":"x","fields":{},"chat":"","broken":null}',
+        b'{"ref":"x"}',
+        b"[]",
+        b"\0\0\0\0",
+    ],
+)
+async def test_a_line_that_a_disk_spoiled_holds_up_no_other(tmp_path: Path, spoiled: bytes) -> None:
+    path = tmp_path / "a.jsonl"
+    spool = Spool(path)
+    await spool.keep([Event("before", {})])
+    spool.close()
+    path.write_bytes(path.read_bytes() + spoiled + b"\n")
+    spool = Spool(path)
+    await spool.keep([Event("after", {})])
+    assert [event.ref for event in await spool.next()] == ["before", "after"]
+    spool.close()
+
+
 async def test_a_spool_that_is_never_empty_does_not_grow_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
