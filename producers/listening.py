@@ -129,8 +129,10 @@ class Listener:
             self._is_listening = False
             log.get().error("not listening", host=self._host, **self._about(error), seconds=seconds)
             return seconds
-        except RateLimited as error:
-            return self._not_connected(error, error.retry_after.total_seconds())
+        except RateLimited as error:  # a platform may say "wait 0 s" for ever
+            self._failures += 1
+            wait = max(error.retry_after, backoff(self._pipe.settings, self._failures))
+            return self._not_connected(error, wait.total_seconds())
         except Exception as error:
             self._failures += 1
             return self._not_connected(error, backoff(self._pipe.settings, self._failures).total_seconds())

@@ -215,6 +215,23 @@ async def test_a_listener_that_cannot_connect_says_so_with_host_and_reason_and_s
     assert all(line["host"] == "callback.example" for line in lines if line["event"].startswith("not connected"))
 
 
+async def test_a_platform_that_asks_for_no_wait_for_ever_is_asked_ever_less_often(pipe: Pipeline) -> None:
+    class Hurrying(Gateway):
+        @asynccontextmanager
+        async def connected(self) -> AsyncIterator[None]:
+            self.connections += 1
+            if self.connections <= 3:
+                raise RateLimited(timedelta(0))
+            yield
+
+    gateway = Hurrying()
+    with capture_logs() as lines:
+        async with listening(pipe, gateway):
+            await until(lambda: gateway.connections == 4)
+    waits = [float(line["event"].split()[-2]) for line in lines if line["event"].startswith("not connected")]
+    assert len(waits) == 3 and 0 < waits[0] <= waits[1] < waits[2]
+
+
 async def test_what_cannot_be_understood_does_not_stay_in_the_spool(pipe: Pipeline) -> None:
     gateway = Gateway()
     async with listening(pipe, gateway):
