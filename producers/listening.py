@@ -129,8 +129,10 @@ class Listener:
             self._is_listening = False
             log.get().error("not listening", host=self._host, **self._about(error), seconds=seconds)
             return seconds
-        except RateLimited as error:
-            return self._not_connected(error, error.retry_after.total_seconds())
+        except RateLimited as error:  # a platform may say "wait 0 s" for ever
+            self._failures += 1
+            wait = max(error.retry_after, backoff(self._pipe.settings, self._failures))
+            return self._not_connected(error, wait.total_seconds())
         except Exception as error:
             self._failures += 1
             return self._not_connected(error, backoff(self._pipe.settings, self._failures).total_seconds())
@@ -257,7 +259,14 @@ async def _listen(config: Settings, platform: str) -> None:
             log.get().info("started", platform=platform)
             while not stopping.is_set():
                 over.clear()
-                await listen_on(producer.pipe, platform, over)
+                try:
+                    await listen_on(producer.pipe, platform, over)
+                except ConfigurationError as error:
+                    if (
+                        producer.pipe is pipe
+                    ):  # else it ran with other settings before, and what runs beside it still does
+                        raise
+                    log.get().error("not listening until settings are reloaded", platform=platform, error=str(error))
                 await over.wait()  # a platform that is off by now may be on again later
             log.get().info("stopped", platform=platform)
 

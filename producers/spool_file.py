@@ -90,7 +90,11 @@ def _line(event: Event) -> bytes:
 
 def _events(content: bytes) -> Iterator[Event]:
     for line in content.splitlines(keepends=True):
-        with contextlib.suppress(orjson.JSONDecodeError, KeyError, TypeError):
-            fields = orjson.loads(line) if line.endswith(b"\n") else {}
-            raw = base64.b64decode(fields["raw"]) if "raw" in fields else None
-            yield Event(fields["ref"], fields["fields"], fields["chat"], raw, fields["broken"])
+        with contextlib.suppress(
+            ValueError, KeyError, TypeError
+        ):  # one that a disk spoiled must not hold up the others
+            kept = orjson.loads(line) if line.endswith(b"\n") else {}
+            raw = base64.b64decode(kept["raw"]) if "raw" in kept else None
+            ref, fields, chat, broken = kept["ref"], kept["fields"], kept["chat"], kept["broken"]
+            if isinstance(fields, dict) and all(isinstance(text, str) for text in (ref, chat, broken)):
+                yield Event(ref, fields, chat, raw, broken)

@@ -11,7 +11,8 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
@@ -267,11 +268,24 @@ open_http_client = asynccontextmanager(hold_http_client)
 
 
 def retry_after(*said: Any, longest: timedelta) -> timedelta:
-    """The wait that the first of these asks for in seconds: never negative, never longer than `longest`."""
-    for seconds in said:
-        with suppress(TypeError, ValueError, OverflowError):
-            return min(max(timedelta(seconds=float(seconds)), timedelta(0)), longest)
+    """The wait that the first of these asks for, in seconds or until a date: never negative, never longer than `longest`."""
+    for asked in said:
+        for read in (_of_seconds, _until_date):
+            with suppress(TypeError, ValueError, OverflowError):
+                return min(max(read(asked), timedelta(0)), longest)
     return DEFAULT_WAIT
+
+
+def _of_seconds(said: Any) -> timedelta:
+    return timedelta(seconds=float(said))
+
+
+def _until_date(said: Any) -> timedelta:
+    """The other form that HTTP has for it: `Wed, 21 Oct 2026 07:28:00 GMT`."""
+    if not isinstance(said, str):
+        raise TypeError
+    at = parsedate_to_datetime(said)
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - datetime.now(UTC)
 
 
 def _outcome(error: BaseException) -> Transient:

@@ -51,13 +51,12 @@ def people(message: dict[str, Any], bot_open_id: str) -> dict[str, FeishuPerson]
 
 
 def said(message: dict[str, Any], message_id: str, mentioned: Mapping[str, FeishuPerson]) -> FeishuSaid:
-    """What a message says. A type that we cannot read says its name: `[sticker]`."""
-    kind = text(message, "message_type") or ""
-    content = parse_json((text(message, "content") or "").encode(errors="surrogatepass"))
+    """What a message says. A type that we cannot read says its name: `[sticker]`. The content of some of those is no JSON."""
+    kind, content = text(message, "message_type") or "", text(message, "content") or ""
     read = _READERS.get(kind)
     if read is None:
         return FeishuSaid(storable(f"[{kind[:40]}]"))
-    return read(content, message_id, mentioned)
+    return read(parse_json(content.encode(errors="surrogatepass")), message_id, mentioned)
 
 
 def _text(content: dict[str, Any], message_id: str, mentioned: Mapping[str, FeishuPerson]) -> FeishuSaid:

@@ -111,6 +111,10 @@ class LongConnection(Events, Connection):
             return ()
         return self._heard(frame)
 
+    async def prepare(self, events: Sequence[Event]) -> None:
+        """Events of a process that ended may be settled by one that never leads, and so never connects."""
+        await self.introduce(self._api)
+
     async def confirm(self, events: Sequence[Event]) -> None:
         """Acknowledge them. Where the connection is over, Feishu may bring them again, and they end as duplicates."""
         frames, self._unconfirmed = self._unconfirmed, []

@@ -44,8 +44,13 @@ def shown(entry: Entry, *, times_in: tzinfo | None = None) -> Entry | None:
 
 
 def stamp(at_ms: int, zone: tzinfo) -> str:
-    """When a user wrote. Only users' rows carry it: a model that sees it on its own rows begins to write it."""
-    return f"[{datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(zone):%Y-%m-%d %H:%M %Z}]"
+    """When a user wrote. Only users' rows carry it: a model that sees it on its own rows begins to write it.
+
+    On some platforms the sender's own program says when that was, and may say any number."""
+    try:
+        return f"[{datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(zone):%Y-%m-%d %H:%M %Z}]"
+    except (OverflowError, ValueError, OSError):
+        return "[at an unknown time]"
 
 
 def breadcrumb(media: Media) -> str:

@@ -32,6 +32,10 @@ class Unreadable(PipelineError):
         self.text = text
 
 
+class NothingThere(BotRefused):
+    """A 404: Telegram knows no such token. A Bot API server of one's own says it of a method that is newer than itself, too."""
+
+
 class BadRequest(Undeliverable):
     """A 400: something about this very request. A group that moved says where to."""
 
@@ -146,7 +150,7 @@ def _error(answer: HttpAnswer, found: dict[str, Any]) -> PipelineError:
         said = (parameters.get("retry_after"), answer.headers.get("retry-after"))
         return RateLimited(retry_after(*said, longest=LONGEST_WAIT))
     if status in (401, 404):
-        return BotRefused(f"Telegram refuses the token ({status})")
+        return (NothingThere if status == 404 else BotRefused)(f"Telegram refuses the token ({status})")
     if status == 409:
         return Conflict("another process polls with this token, or a webhook is set")
     if status == 400:

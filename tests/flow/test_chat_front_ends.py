@@ -125,6 +125,17 @@ async def test_ag60_the_title_task_is_answered_in_its_form_and_makes_no_turn(
         assert await door.nothing_stored()
 
 
+@pytest.mark.parametrize("wants_usage", [True, False])
+async def test_ag60_a_task_that_is_streamed_says_what_it_cost_only_where_asked(
+    pipe: Pipeline, wants_usage: bool
+) -> None:
+    streamed = {**OPEN_WEBUI_TITLE, "stream": True, "stream_options": {"include_usage": wants_usage}}
+    async with calling(pipe) as caller, caller.stream(streamed) as chunks:
+        said = await chunks.rest()
+    assert orjson.loads(text_of(said)) == {"title": "How do I bake bread?"}
+    assert [chunk["choices"] == [] for chunk in said] == [False, False, *([True] if wants_usage else [])]
+
+
 async def test_ag60_the_title_task_of_a_conversation_gets_the_title_that_it_has(pipe: Pipeline) -> None:
     led = Led()
     async with calling(pipe, led) as caller:

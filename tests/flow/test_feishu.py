@@ -15,10 +15,14 @@ import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
+from producers.feishu.events import Events
 from producers.feishu.listen import LongConnection
 from producers.feishu.secrecy import opened
 from producers.listening import Listener
+from producers.spool import Spool, spool_path
+from shared import keys
 from shared.agent.turn import Result, Turn
+from shared.leader import Leader
 from shared.messages import Entry, Media, Reply
 from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.feishu import FeishuSettings
@@ -556,6 +560,18 @@ async def test_a_connection_that_falls_silent_is_given_up_and_another_one_opened
     fake.is_silent = True
     async with listening(held, pong_seconds=0.2):
         await fake.until(lambda fake: fake.connected == 2)
+
+
+async def test_what_is_in_the_spool_is_settled_while_another_machine_leads(held: Pipeline, fake: FakeFeishu) -> None:
+    left = Spool(spool_path(held.settings.data_dir, "feishu", APP_ID))
+    await left.keep([Events(block(fake)).event(said("left by another process"))])
+    left.close()
+    settings, name = held.settings, keys.listener("feishu", APP_ID)
+    async with Leader(held.servers, name, ttl=settings.lease, every=settings.heartbeat) as elsewhere:
+        await elsewhere.leads.wait()
+        async with listening(held), working(held):
+            await fake.until(lambda fake: fake.texts(ANN) == ["echo: left by another process"])
+    assert fake.connected == 0
 
 
 async def test_an_endpoint_that_is_busy_is_asked_again(held: Pipeline, fake: FakeFeishu) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.flow.test_telegram import ANN, said
 from tests.support.place import Place
+from tests.support.slack import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, open_slack
 from tests.support.telegram import TOKEN, open_telegram
 
 MESSAGE = orjson.dumps({"chat": {"id": "c1"}, "user": {"id": "u1"}, "text": "hello"})
@@ -71,6 +72,26 @@ def test_an_added_key_is_let_in_a_removed_one_is_refused_and_wrong_settings_chan
     process.send_signal(signal.SIGHUP)
     place.until(lambda: post(url, "third-key") == 202, process=process)
     assert post(url, "new-key") == 401 and process.poll() is None
+
+
+async def test_a_listener_whose_platform_goes_over_to_its_webhook_waits_and_ends_nothing(place: Place) -> None:
+    def slack(url: str, **settings: str) -> None:
+        block = {"bot_token": BOT_TOKEN, "api_url": url, **settings}
+        place.write("keyturn.toml", "[slack]\n" + "".join(f'{name} = "{value}"\n' for name, value in block.items()))
+
+    async with open_slack() as fake:
+        slack(fake.url, app_token=APP_TOKEN)
+        process = await asyncio.to_thread(place.up)
+        await fake.until(lambda fake: fake.open_links() == 1)
+        slack(fake.url, signing_secret=SIGNING_SECRET)
+        process.send_signal(signal.SIGHUP)
+        waits = "not listening until settings are reloaded"
+        await asyncio.to_thread(place.until, lambda: waits in place.said("up", "err"), "up", process)
+        assert process.poll() is None
+        slack(fake.url, app_token=APP_TOKEN)
+        process.send_signal(signal.SIGHUP)
+        await fake.until(lambda fake: fake.open_links() == 1)
+        await asyncio.to_thread(place.close)
 
 
 async def test_a_listener_takes_on_who_may_talk_and_loses_no_message(place: Place) -> None:

@@ -215,6 +215,23 @@ async def test_a_listener_that_cannot_connect_says_so_with_host_and_reason_and_s
     assert all(line["host"] == "callback.example" for line in lines if line["event"].startswith("not connected"))
 
 
+async def test_a_platform_that_asks_for_no_wait_for_ever_is_asked_ever_less_often(pipe: Pipeline) -> None:
+    class Hurrying(Gateway):
+        @asynccontextmanager
+        async def connected(self) -> AsyncIterator[None]:
+            self.connections += 1
+            if self.connections <= 3:
+                raise RateLimited(timedelta(0))
+            yield
+
+    gateway = Hurrying()
+    with capture_logs() as lines:
+        async with listening(pipe, gateway):
+            await until(lambda: gateway.connections == 4)
+    waits = [float(line["event"].split()[-2]) for line in lines if line["event"].startswith("not connected")]
+    assert len(waits) == 3 and 0 < waits[0] <= waits[1] < waits[2]
+
+
 async def test_what_cannot_be_understood_does_not_stay_in_the_spool(pipe: Pipeline) -> None:
     gateway = Gateway()
     async with listening(pipe, gateway):
@@ -383,6 +400,31 @@ async def test_a_line_that_a_crash_cut_off_is_dropped_and_the_others_are_read(tm
         await keep(path, "next")
         assert (await kept_in(path))[-1] == "next"
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        b'{"ref":"x","fields":{},"chat":"","broken":"","raw":"abc"}',
+        b'{"ref":7,"fields":{},"chat":"","broken":""}',
+        b'{"ref":"x","fields":[],"chat":"","broken":""}',
+        b'{"ref":"x","fields":{},"chat":{},"broken":""}',
+        b'{"ref":"x","fields":{},"chat":"","broken":null}',
+        b'{"ref":"x"}',
+        b"[]",
+        b"\0\0\0\0",
+    ],
+)
+async def test_a_line_that_a_disk_spoiled_holds_up_no_other(tmp_path: Path, spoiled: bytes) -> None:
+    path = tmp_path / "a.jsonl"
+    spool = Spool(path)
+    await spool.keep([Event("before", {})])
+    spool.close()
+    path.write_bytes(path.read_bytes() + spoiled + b"\n")
+    spool = Spool(path)
+    await spool.keep([Event("after", {})])
+    assert [event.ref for event in await spool.next()] == ["before", "after"]
+    spool.close()
 
 
 async def test_a_spool_that_is_never_empty_does_not_grow_for_ever(

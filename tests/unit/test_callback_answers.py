@@ -130,6 +130,12 @@ def test_an_address_that_nobody_can_post_to_is_refused_and_not_repeated(url: str
         (("1e400",), DEFAULT_WAIT),
         ((), DEFAULT_WAIT),
         ((999,), timedelta(seconds=60)),
+        (("Wed, 01 Jan 2200 00:00:00 GMT",), timedelta(seconds=60)),
+        (("Thu, 01 Jan 1970 00:00:00 GMT", 2), timedelta(0)),
+        (("Thu, 01 Jan 1970 00:00:00 -0000",), timedelta(0)),
+        (("Thu, 99 Jan 1970 00:00:00 GMT", 2), timedelta(seconds=2)),
+        (("Thu, 01 Jan 99999 00:00:00 GMT", 2), timedelta(seconds=2)),
+        (("nan", 2), timedelta(seconds=2)),
     ],
 )
 def test_a_wait_is_read_from_whatever_says_it_first_and_never_longer_than_allowed(

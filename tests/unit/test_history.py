@@ -130,6 +130,12 @@ def test_N16_times_are_shown_on_users_rows_only() -> None:
     assert window(entries, times_in=there)[1].text == "[2026-09-21 23:13 JST] hi"
 
 
+@pytest.mark.parametrize("at", [9_000_000_000_000_000, -9_000_000_000_000_000, 253_402_300_799_000])
+def test_a_time_that_no_calendar_has_is_shown_as_unknown(at: int) -> None:
+    there = timezone(timedelta(hours=9), "JST")
+    assert texts(window([user("hi", at=at)], times_in=there)) == ["[at an unknown time] hi"]
+
+
 def test_N17_media_leave_one_breadcrumb_each() -> None:
     media = [{"url": "/m/a.png", "type": "image/png", "name": None}, {"url": "/m/b.png", "type": None, "name": None}]
     assert texts(window([user("look", media=media)])) == ["look\n[image: /m/a.png]\n[image: /m/b.png]"]

@@ -24,7 +24,7 @@ from shared.platforms.signal_api import Daemon, open_daemon, results_in
 from shared.platforms.slack import SlackSettings
 from shared.platforms.slack_api import SlackMe, WebApi, open_web_api
 from shared.platforms.telegram import TelegramSettings
-from shared.platforms.telegram_api import BadRequest, BotApi, Unreadable, open_bot_api
+from shared.platforms.telegram_api import BadRequest, BotApi, NothingThere, Unreadable, open_bot_api
 from tests.contract.case import Answer
 from tests.contract.fake_api import FakeApi
 from tests.contract.fake_api import open_api as open_fake
@@ -270,7 +270,7 @@ async def telegram(fake: FakeApi) -> AsyncIterator[BotApi]:
         ((429, {"parameters": []}, {"retry-after": "3"}), RateLimited, 3),
         ((429, {"parameters": {"retry_after": 90_000}}), RateLimited, DAY),
         ((401, {}), BotRefused, None),
-        ((404, {}), BotRefused, None),
+        ((404, {}), NothingThere, None),
         ((409, {}), Conflict, None),
         ((400, {"description": "chat not found"}), BadRequest, None),
         ((400, {"description": "moved", "parameters": {"migrate_to_chat_id": -100}}), BadRequest, None),

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from shared.address import Address
-from shared.errors import Ambiguous, Transient, Undeliverable
-from shared.messages import Media
+from shared.errors import Ambiguous, BotRefused, Transient, Undeliverable
+from shared.messages import Inbound, Media, Source
 from shared.platforms.telegram import DIRECT_TOPIC, FACTS, FILE_SCHEME
-from shared.platforms.telegram_api import BadRequest, BotApi
+from shared.platforms.telegram_api import BadRequest, BotApi, NothingThere
 from tests.support.scripted_api import Scripted, a_part
 from tests.support.uploads import no_files
 from workers.delivery.telegram import TelegramSender, TelegramSenders
@@ -69,6 +69,16 @@ async def test_telegram_is_told_the_topic_and_which_file_it_gets() -> None:
     assert api.asked[2][1]["chat_id"] == "@chan"
 
 
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "/etc/passwd", "BQACAgQ", "data:image/png;base64,AA==", "FILE:///a"]
+)
+async def test_telegram_is_pointed_at_web_addresses_and_its_own_files_only(url: str) -> None:
+    sender, api = telegram(TAKEN)
+    with pytest.raises(Undeliverable, match="cannot be pointed at"):
+        await sender.send(a_part("telegram", "42", text="", media=(Media(url, "application/pdf"),)))
+    assert api.asked == []
+
+
 async def test_a_message_on_telegram_is_changed_or_said_anew() -> None:
     sender, api = telegram(TAKEN)
     await sender.edit(a_part("telegram", "42", edits="5"))
@@ -85,6 +95,17 @@ async def test_a_message_on_telegram_is_changed_or_said_anew() -> None:
     with pytest.raises(Transient) as caught:
         await sender.edit(a_part("telegram", "42", edits="5"))
     assert type(caught.value) is Transient
+
+
+async def test_a_bot_api_server_that_knows_no_drafts_does_not_stop_the_bot() -> None:
+    said = Inbound("in_1", "1", Source("telegram", "42", user="42"), "hi")
+    sender, api = telegram(NothingThere("404"))
+    with pytest.raises(Undeliverable):
+        await sender.draft(said, "hello")
+    assert api.routes == ["sendMessageDraft"]
+    sender, api = telegram(BotRefused("401"))
+    with pytest.raises(BotRefused):
+        await sender.draft(said, "hello")
 
 
 async def test_each_bot_of_telegram_answers_where_it_was_spoken_to() -> None:

@@ -17,7 +17,7 @@ from shared.messages import Inbound, Media, Part, Receipt, Source
 from shared.multipart import Upload
 from shared.pipeline import Pipeline
 from shared.platforms.telegram import DIRECT_TOPIC, FACTS, FILE_SCHEME, NAME, TelegramSettings
-from shared.platforms.telegram_api import BadRequest, BotApi, open_bot_api
+from shared.platforms.telegram_api import BadRequest, BotApi, NothingThere, open_bot_api
 from workers.delivery.missing import missing
 from workers.delivery.sender import no_matter
 from workers.delivery.telegram_html import render
@@ -82,6 +82,8 @@ class TelegramSender:
             await self._api.call("sendMessageDraft", html)
         except BadRequest:
             await self._api.call("sendMessageDraft", {**fields, "text": text})
+        except NothingThere:  # of a token that is no good, the answer itself will tell
+            raise Undeliverable("this Bot API server shows no drafts") from None
 
     async def _change(self, part: Part) -> Receipt:
         assert part.edits is not None
@@ -230,6 +232,9 @@ def _receipt(result: Any) -> Receipt:
 
 
 def _file(media: Media, place: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """By its id or its web address. A Bot API server of one's own also takes `file:///…`: an agent could send any file of it."""
+    if not media.url.startswith((FILE_SCHEME, "https://", "http://")):
+        raise Undeliverable("a file that Telegram cannot be pointed at")
     kind = _FILES.get((media.type or "").partition("/")[0], "Document")
     return f"send{kind}", {**place, kind.lower(): media.url.removeprefix(FILE_SCHEME)}
 

@@ -68,7 +68,9 @@ class Completions:
             brought = replace(brought, is_task=True)
             if (result := await self._result(brought, task)) is not None:
                 usage = TokensUsed(estimate(asked.text), estimate(result))
-                return at_once(about, result, usage) if asked.is_streamed else JSONResponse(about.whole(result, usage))
+                if asked.is_streamed:
+                    return at_once(about, result, usage if asked.wants_usage else None)
+                return JSONResponse(about.whole(result, usage))
         pending = await self._begin(brought)
         if asked.is_streamed:
             stopping = request.app.state.stopping

@@ -72,7 +72,8 @@ class ChatStream(EventStream):
                 await self._pending.close()
 
 
-def at_once(about: Completion, text: str, usage: TokensUsed) -> Response:
-    """A stream whose text is known already."""
-    said = (about.delta(role="assistant", content=text), about.end(), about.usage(usage), DONE)
+def at_once(about: Completion, text: str, usage: TokensUsed | None) -> Response:
+    """A stream whose text is known already; `usage` where it was asked for."""
+    cost = () if usage is None else (about.usage(usage),)
+    said = (about.delta(role="assistant", content=text), about.end(), *cost, DONE)
     return StreamingResponse(iter(said), media_type=EventStream.media_type)
