@@ -292,6 +292,7 @@ def begun(place: Place) -> Callable[[], bool]:
 def test_on_a_terminal_up_shows_its_steps_as_lines_for_a_person(place: Place) -> None:
     with in_terminal(place, "up", "--port", "0") as terminal:
         terminal.until("ready http://")
+        terminal.until("housekeep housekeeping")
         for step in ("starting Valkey", "schema up to date", "starting receive, work 1, housekeep"):
             assert step in terminal.shown
         assert re.search(r"^\d\d:\d\d:\d\d info    up        starting Valkey", terminal.shown, re.MULTILINE)
