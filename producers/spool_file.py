@@ -18,6 +18,7 @@ from typing import IO, Any
 import orjson
 
 from producers.heard import Event
+from shared.private_directory import make_private_directory
 
 
 class SpoolFile:
@@ -30,7 +31,7 @@ class SpoolFile:
     @classmethod
     def open(cls, path: Path) -> SpoolFile | None:
         """None: another process has it. The file itself need not exist yet."""
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(path.parent)
         lock = open(path.with_suffix(".lock"), "ab", opener=_private)  # noqa: SIM115 (held until `close`)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

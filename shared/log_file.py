@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 
 from shared.errors import ConfigurationError
+from shared.private_directory import make_private_directory
 
 LIMIT_BYTES = 8_000_000  # of one file; there are at most two for each kind of process
 SUFFIX = ".jsonl"
@@ -29,7 +30,7 @@ class LogFile:
         self._limit = limit
         self._unlooked = 0
         try:
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_directory(directory)
             self._fd = self._open()
         except OSError as error:
             raise ConfigurationError(f"LOG_DIR={directory} cannot be written to: {error.strerror}") from None

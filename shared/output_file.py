@@ -12,6 +12,7 @@ from pathlib import Path
 
 from shared.clock import moment
 from shared.ids import fresh_id
+from shared.private_directory import make_private_directory
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -57,7 +58,7 @@ def _directory(data_dir: Path) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_directory(path.parent)
     unfinished = path.with_name(f".{path.name}.{fresh_id()}")
     try:
         unfinished.write_text(text, encoding="utf-8", errors="replace")

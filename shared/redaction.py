@@ -12,6 +12,7 @@ from pathlib import Path
 
 from shared.context.redact import Redaction
 from shared.errors import ConfigurationError
+from shared.private_directory import make_private_directory
 from shared.root_files import hand_over
 from shared.settings import Settings
 
@@ -31,7 +32,7 @@ def open_redaction(settings: Settings) -> Redaction | None:
 def _kept(path: Path) -> bytes:
     """The key in the file. Of several processes that find none, one makes it and all read the same."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_directory(path.parent)
         mine = path.with_name(f"{path.name}.{os.getpid()}")
         with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             hand_over(file.fileno(), path.parent)

@@ -158,6 +158,7 @@ def housekeep() -> None:
     async def keep() -> None:
         async with open_probe(config, "housekeeper"), open_pipeline(config) as pipe:
             await require_schema(pipe.store.database)
+            log.get().info("housekeeping")
             async with open_tracing(pipe, "housekeep"):
                 await Housekeeper(pipe).run(stop_on_signals())
 

@@ -12,8 +12,6 @@ from shared import settings
 from shared.embedded import running
 from shared.errors import CannotDo
 
-DEFAULT_PORT = 8080
-
 
 def login_link(config: settings.Settings, url: str, role: Role, name: str | None = None) -> str:
     """A link that logs in once. The token stands behind `#`, so no server, log or Referer sees it."""
@@ -22,7 +20,9 @@ def login_link(config: settings.Settings, url: str, role: Role, name: str | None
 
 def dashboard(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = DEFAULT_PORT,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 0 picks a free one. Default: DASHBOARD__PORT, 8081.")
+    ] = None,
     link: Annotated[bool, typer.Option(help="Print a link that logs in once.")] = True,
 ) -> None:
     """The dashboard: a web page to watch and repair a deployment."""
@@ -35,7 +35,7 @@ def dashboard(
         if link:
             typer.echo(f"login {login_link(config, url, Role.ADMIN)}")
 
-    serve(config, host, port, ready)
+    serve(config, host, config.dashboard.port if port is None else port, ready)
 
 
 def login(

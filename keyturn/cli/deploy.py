@@ -14,6 +14,7 @@ import typer
 
 from keyturn.cli import show
 from shared.errors import CannotDo
+from shared.private_directory import make_private_directory
 from shared.redis_roles import REPLICA, ROLES, SENTINEL, RedisRole, acl_file
 from shared.redis_url import sentinel_url, split_urls
 from shared.setting_values import PREFIX
@@ -51,7 +52,7 @@ def acl(
         text = "--url is redis://HOST:PORT/DB, redis+sentinel://HOST,HOST/SERVICE or with rediss, without user and password"
         raise typer.BadParameter(text)
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(directory)
         passwords = {role: _password(directory / f"{role.name}.env") for role in ROLES}
         services = dict.fromkeys(asked.service for asked in map(sentinel_url, split_urls(url)) if asked is not None)
         own = {role: _password(directory / f"{role.name}.conf") for role in ((REPLICA, SENTINEL) if services else ())}

@@ -9,6 +9,7 @@ import typer
 from keyturn.cli import show
 from keyturn.cli.acting import act, user_name
 from keyturn.cli.deployment import ask
+from shared.finding import counted
 
 if TYPE_CHECKING:
     from shared.operating.pauses import PausedScope, ResumedScope
@@ -117,7 +118,7 @@ def resume(scope: Scope, json: show.Json = False) -> None:
         show.as_json(resumed)
         return
     note = f" {show.plain(resumed.note)}" if resumed.note else ""
-    typer.echo(f"{show.plain(resumed.scope)} goes on: {resumed.woken} keys woken.{note}")
+    typer.echo(f"{show.plain(resumed.scope)} goes on: {counted(resumed.woken, 'key', 'keys')} woken.{note}")
 
 
 @app.command()

@@ -20,6 +20,7 @@ import orjson
 
 from shared.clock import now_ms
 from shared.errors import ConfigurationError
+from shared.private_directory import make_private_directory
 from shared.root_files import hand_over, hand_over_directory
 from shared.value import value
 
@@ -95,7 +96,7 @@ class LoginFiles:
         secret = token_urlsafe(SECRET_BYTES)
         until = now_ms() + int(lifetime.total_seconds() * 1000)
         try:
-            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_directory(self._directory)
             self._directory.chmod(0o700)
             hand_over_directory(self._directory)
             for old in self._outdated():

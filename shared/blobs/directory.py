@@ -23,6 +23,7 @@ from uuid import uuid4
 
 from shared.blobs.address import Blob
 from shared.blobs.contract import BLOCK_BYTES, FileTooLarge, NotKept
+from shared.private_directory import make_private_directory
 
 _DIGEST_LENGTH = 64
 _NEW = "new"
@@ -101,7 +102,7 @@ class _NewBlob:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._path = root / _NEW / uuid4().hex
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(self._path.parent)
         self._file = open(self._path, "xb", opener=_private)  # noqa: SIM115 (closed by `close`)
         self._digest = sha256()
         self._size = 0

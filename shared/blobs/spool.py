@@ -12,6 +12,7 @@ from typing import IO
 
 from shared.blobs.address import Blob
 from shared.blobs.contract import BLOCK_BYTES, FileTooLarge
+from shared.private_directory import make_private_directory
 from shared.value import value
 
 
@@ -46,7 +47,7 @@ async def spooled(chunks: AsyncIterable[bytes], most: int, directory: Path) -> A
 
 
 def _nameless(directory: Path) -> IO[bytes]:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(directory)
     return tempfile.TemporaryFile(dir=directory)
 
 

@@ -18,6 +18,7 @@ import orjson
 from pydantic import SecretStr
 
 from shared.errors import ConfigurationError
+from shared.private_directory import make_private_directory
 from shared.settings import Settings
 from shared.value import value
 
@@ -70,7 +71,7 @@ def alone(data_dir: Path) -> Iterator[None]:
 def make_directory(data_dir: Path) -> None:
     """Make the directory, for this user only; a ConfigurationError where that cannot be done."""
     try:
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_directory(data_dir)
     except OSError as error:
         raise ConfigurationError(f"DATA_DIR={data_dir} cannot be a directory: {error.strerror}") from None
     if not os.access(data_dir, os.W_OK | os.X_OK):

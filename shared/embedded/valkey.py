@@ -14,6 +14,7 @@ import redis
 
 from shared.embedded import child
 from shared.errors import ConfigurationError
+from shared.private_directory import make_private_directory
 from shared.value import value
 
 START_SECONDS = 20.0
@@ -45,7 +46,7 @@ def binary() -> str:
 
 def start(data: Path, *, port: int = 0, options: tuple[str, ...] = ()) -> Valkey:
     """Start a server and wait until it answers. `options` are further configuration lines."""
-    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_directory(data)
     password = secrets.token_urlsafe(24)
     port = port or child.free_port()
     lines = [

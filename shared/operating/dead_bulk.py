@@ -39,7 +39,9 @@ class LetterFilter:
     def check(self) -> None:
         """CannotDo for a filter that names nothing."""
         if self.kind is None and self.reason is None and self.session_key is None:
-            raise CannotDo("name a kind, a reason or a key: everything at once is never meant")
+            raise CannotDo(
+                "everything at once is never meant: name a kind, a reason or a key; `keyturn dead list` shows them"
+            )
 
 
 @value

@@ -15,7 +15,7 @@ class DashboardBlock(Block):
     enabled: bool = True
     """Whether `keyturn up` starts the dashboard."""
     port: int = Field(default=8081, ge=0, le=65_535)
-    """The port of the dashboard that `keyturn up` starts. Where it is taken, a free one is used."""
+    """The port of the dashboard. Where it is taken, `keyturn up` uses a free one, and `keyturn dashboard` does not start."""
     hosts: Names = ()
     """Names under which browsers may ask for it, beside this machine's own: that of a proxy before it, for example."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from shared.embedded import child
 from tests.support.dashboard import SAME_ORIGIN
 from tests.support.place import Place
 
@@ -62,3 +63,11 @@ def test_a_dashboard_process_prints_where_it_is_and_a_link(place: Place) -> None
     with closing(logged_in(login.removeprefix("login "))) as admin:
         assert str(admin.base_url).rstrip("/") == ready.removeprefix("ready ")
         assert "All is well." in admin.get("/").text
+
+
+def test_a_dashboard_process_listens_on_the_port_of_the_settings(place: Place) -> None:
+    place.up(dashboard__enabled="false")
+    port = child.free_port()
+    process = place.start("dashboard", "dashboard", "--no-link", dashboard__port=str(port))
+    place.until(lambda: place.said("dashboard"), "dashboard", process)
+    assert place.said("dashboard") == f"ready http://127.0.0.1:{port}\n"

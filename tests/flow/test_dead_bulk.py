@@ -131,6 +131,8 @@ async def test_a_command_deals_with_all_that_match_and_says_how_far_it_is(pipe: 
         in (await cli("dead", "drop-all", "--kind", "inbound", "--dry-run")).out
     )
     assert await states(pipe) == ["open"] * 9
+    refused = await cli("dead", "replay-all", "--dry-run")
+    assert refused.code == 1 and "name a kind, a reason or a key; `keyturn dead list` shows them" in refused.err
     said = await cli("dead", "replay-all", "--reason", "agent failed")
     assert said.code == 0 and "replay: 9 done" in said.out and await states(pipe) == ["replayed"] * 9
     assert said.err.splitlines() == ["4 of 9 dead letters", "8 of 9 dead letters", "9 of 9 dead letters"]

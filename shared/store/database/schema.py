@@ -13,4 +13,5 @@ async def require_schema(database: Database) -> None:
     except Unavailable:
         return
     if missing:
-        raise ConfigurationError(f"the database lacks {', '.join(missing)}: run `keyturn migrate`")
+        lacking = missing[0] if len(missing) == 1 else f"{len(missing)} migrations, {missing[0]} to {missing[-1]}"
+        raise ConfigurationError(f"the database lacks {lacking}: run `keyturn migrate`")

@@ -11,6 +11,7 @@ import sqlite3
 from pathlib import Path
 
 from shared.errors import Unavailable
+from shared.private_directory import make_private_directory
 from shared.store.database import Row, Step
 from shared.store.database.sqlite import connection as connections
 from shared.store.database.sqlite.connection import connect, wait_for_file
@@ -27,7 +28,7 @@ class SqliteDatabase:
     dialect = "sqlite"
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_directory(path.parent)
         self._path = path
         self.writer = Writer(self._connect)
         self._reader = Reader(self._connect)
