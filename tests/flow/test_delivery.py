@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from shared import keys
+from shared import keys, log
 from shared.address import Address
 from shared.choices import Choice
 from shared.door import accept
@@ -260,6 +261,46 @@ async def test_a_platform_that_says_wait_0_s_is_asked_again_after_the_backoff(
     assert delays[0] >= timedelta(seconds=0.8 * rig.pipe.settings.backoff_seconds)
 
 
+BUCKET_AWAY = Unavailable("the bucket is away")
+
+
+@pytest.mark.parametrize(
+    ("failures", "doublings"),
+    [
+        ([Transient("HTTP 502")] * 3, [0, 1, 2]),
+        ([Ambiguous("no answer")] * 3, [0, 1, 2]),
+        ([BUSY] * 3, [0, 0, 0]),  # no failures
+        ([Transient("HTTP 502"), BUSY, BUSY, Transient("HTTP 502")], [0, 1, 1, 1]),
+        ([BUCKET_AWAY] * 3, [0, 1, 2]),
+    ],
+)
+async def test_waits_grow_with_each_failure_and_those_of_many_chats_are_spread(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, failures: list[Exception], doublings: list[int]
+) -> None:
+    spreads, delays, give_back = list[tuple[float, float]](), list[timedelta](), Lease.release
+
+    def middle(low: float, high: float) -> float:
+        spreads.append((low, high))
+        return 1.0
+
+    async def noting(lease: Lease, *, delay: timedelta, **about: Any) -> None:
+        delays.append(delay)
+        await give_back(lease, delay=delay, **about)
+
+    monkeypatch.setattr("shared.backoff.random", SimpleNamespace(uniform=middle))
+    monkeypatch.setattr(Lease, "release", noting)
+    await decided(rig)
+    platform = Scripted(*failures)
+    for _ in failures:
+        await deliver(rig, platform)
+    base = rig.pipe.settings.backoff_seconds
+    assert delays == [timedelta(seconds=base * 2**doubling) for doubling in doublings]
+    assert spreads == [(0.8, 1.2)] * len(failures)
+    [row] = await ask(rig.pipe.store, "SELECT state, attempts - waits AS counted FROM outbox")
+    counted = sum(failure not in (BUSY, BUCKET_AWAY) for failure in failures)
+    assert (row["state"], row["counted"]) == ("pending", counted)
+
+
 async def test_a_longer_wait_that_the_platform_asks_for_is_kept(rig: Rig) -> None:
     await decided(rig)
     await deliver(rig, Scripted(RateLimited(timedelta(hours=1))))
@@ -373,6 +414,29 @@ async def test_M9_the_notice_of_a_lost_question_has_no_buttons(make_settings: Ca
         await rig.run_turns(key_of(platform="telegram"))
         await all_failing(pipe, rig, platform)
         assert (platform.sent[-1], buttons) == (failure_notice.TEXT, [1, 0])
+
+
+async def test_M9_the_notice_is_a_message_of_its_own_that_changes_none(make_settings: Callable[..., Settings]) -> None:
+    """Also where the lost part was a change of an earlier message, or one of several."""
+    sent: list[Part] = []
+
+    class Noting(Scripted):
+        async def send(self, part: Part) -> Receipt:
+            sent.append(part)
+            return await super().send(part)
+
+    async with open_pipeline(make_settings(delivery_max_attempts=1)) as pipe:
+        rig, platform = Rig(pipe, Saying(Reply("one"), Reply("two", edits="m7"))), Noting(None, Transient("HTTP 502"))
+        await rig.accept("hello", platform="telegram")
+        await rig.run_turns(key_of(platform="telegram"))
+        await all_failing(pipe, rig, platform)
+    one, two, notice = sent
+    assert (one.part, two.part, two.parts, two.edits) == (1, 2, 2, "m7")
+    assert (notice.part, notice.parts, notice.edits, notice.draft, notice.shown) == (1, 1, None, None, 0)
+    assert (notice.media, notice.to) == ((), two.to) and notice.idempotency_key not in (
+        one.idempotency_key,
+        two.idempotency_key,
+    )
 
 
 async def test_M9_a_crash_before_the_notice_costs_the_notice_and_nothing_else(
@@ -557,6 +621,60 @@ async def test_a_part_whose_worker_died_is_sent_again_when_its_lease_time_is_ove
         await write(pipe.store, "UPDATE outbox SET sending_at = sending_at - 3600000")
         await deliver(rig, platform)
         assert await rows(pipe) == [("sent", 2, 1, "m1")]
+
+
+@pytest.mark.parametrize(("begun_s_ago", "left_s"), [(1000, 2600), (-1000, 3600)], ids=["begun", "clock set back"])
+async def test_a_destination_waits_until_the_lease_of_whoever_may_still_be_sending_is_over_and_never_longer(
+    make_settings: Callable[..., Settings], begun_s_ago: int, left_s: int
+) -> None:
+    async with open_pipeline(make_settings(lease_seconds=3600)) as pipe:
+        rig = Rig(pipe)
+        await decided(rig)
+        await pipe.store.outbox.take(PLACE, "the lease of a worker that was paused")
+        await write(pipe.store, f"UPDATE outbox SET sending_at = sending_at - {begun_s_ago * 1000}")
+        await deliver(rig, Scripted())
+        client = pipe.servers.of_key(PLACE).client
+        seconds, _ = await client.time()
+        until = await client.hget(keys.state(pipe.deliveries.name, PLACE), "until")
+        assert until is not None and left_s - 300 < int(until) / 1000 - seconds <= left_s + 1
+
+
+async def test_an_interrupted_part_of_a_platform_that_is_connected_no_more_is_a_dead_letter(rig: Rig) -> None:
+    await decided(rig)
+    await begun_long_ago(rig, "the lease of a worker that died")
+    await deliver_parts(await leased(rig), Deliveries(rig.pipe, {}))
+    [letter] = await rig.pipe.store.dead.all(state="open", limit=10)
+    assert letter["reason"] == "no sender" and await rig.residue() == []
+
+
+@pytest.mark.parametrize(("rounds", "sent"), [(1, 1), (2, 4)])
+async def test_a_chat_with_many_replies_lets_others_go_first_after_as_many_rounds_as_a_lease_may_take(
+    make_settings: Callable[..., Settings], rounds: int, sent: int
+) -> None:
+    """The first round is of the message that the wake came for, each further one of all that waits."""
+    async with open_pipeline(make_settings(turns_per_lease=rounds)) as pipe:
+        rig, platform = Rig(pipe), Scripted()
+        for letter in "abcd":
+            await decided(rig, letter)
+        await deliver(rig, platform)
+        assert platform.sent == [f"echo: {letter}" for letter in "abcd"[:sent]]
+        if sent < 4:
+            await deliver(rig, platform)
+        assert platform.sent[:2] == ["echo: a", "echo: b"]
+
+
+async def test_while_a_reply_is_sent_log_lines_are_about_the_message_that_it_answers(rig: Rig) -> None:
+    about: list[str] = []
+
+    class Logging(Scripted):
+        async def send(self, part: Part) -> Receipt:
+            about.append(log.correlation.get())
+            return await super().send(part)
+
+    accepted = [await rig.accept(text) for text in ("one", "two")]
+    await rig.run_turns()
+    await deliver(rig, Logging())
+    assert about == [one.id for one in accepted]
 
 
 async def test_nothing_of_a_delivery_is_left_when_it_is_over(rig: Rig) -> None:

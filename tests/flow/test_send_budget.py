@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from shared import keys
 from shared.errors import BotRefused, Denied, RateLimited, Undeliverable
 from shared.failpoints import Injected
 from shared.messages import Part, Receipt
@@ -138,6 +139,9 @@ async def test_while_a_token_is_refused_all_chats_of_the_bot_wait_for_one_send(
         assert sender.asked == probe
         await pass_time(rig, HOUR)
     assert len(waiting) == (4 if end == "lacks a scope" else 3)
+    assert not await rig.pipe.servers.of_key("telegram").client.hexists(
+        keys.send_budget("telegram"), "refused"
+    )  # it is known again
     for _ in range(6):  # the budget of the bot has one send in an hour
         waiting = [chat for chat in waiting if (await deliver(rig, chat, sender)).state is not KeyPhase.IDLE]
         await pass_time(rig, HOUR)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from shared.blobs.directory import DirectoryBlobs
+from shared.choices import Choice
 from shared.errors import Ambiguous, Transient, Undeliverable
 from shared.messages import Media
+from shared.multipart import Upload
 from shared.platforms import discord_api
-from shared.platforms.discord import FACTS
+from shared.platforms.discord import FACTS, InteractionAnswer
 from shared.platforms.discord_api import DiscordApi
 from tests.support.scripted_api import Scripted, a_part
-from tests.support.uploads import no_files
+from tests.support.uploads import a_png, no_files
 from workers.delivery.discord import DiscordSender
+from workers.media.outgoing import Uploads
 
 TALK = "POST /channels/1/messages"
 
@@ -112,3 +119,70 @@ async def test_a_file_is_shown_on_discord_from_its_address_and_no_path_is() -> N
     sender, api = discord()
     with pytest.raises(Undeliverable):
         await sender.send(a_part("discord", text="", media=(Media("/etc/passwd"),)))
+
+
+CHOICES = (Choice("Approve", "/approve x"), Choice("Deny", "/deny x"))
+
+
+@pytest.mark.parametrize(
+    ("code", "choices", "sends"), [(50035, CHOICES, 2), (50035, (), 1), (10003, CHOICES, 1)], ids=str
+)
+async def test_a_question_whose_buttons_discord_refuses_is_asked_without_them_and_no_other_refusal_is_tried_again(
+    code: int, choices: tuple[Choice, ...], sends: int
+) -> None:
+    sender, api = discord(no(code), {"id": "9"})
+    if sends == 2:
+        assert (await sender.send(a_part("discord", choices=choices))).message_id == "9"
+        assert "components" in api.asked[0][1] and "components" not in api.asked[1][1]
+    else:
+        with pytest.raises(Undeliverable):
+            await sender.send(a_part("discord", choices=choices))
+    assert len(api.asked) == sends
+
+
+HOOK = "/webhooks/77/tok-1"
+ORIGINAL, NEXT = f"PATCH {HOOK}/messages/@original", f"POST {HOOK}?wait=true"
+
+
+@pytest.mark.parametrize(
+    ("part", "refusals", "routes"),
+    [
+        (1, [], [ORIGINAL]),  # what the platform shows while we work becomes the answer
+        (2, [], [TALK]),
+        (1, [10015], [ORIGINAL, TALK]),  # over after 15 minutes
+        *((1, [10015, code], [ORIGINAL, TALK, NEXT]) for code in (10003, 50001, 50013)),  # the bot is not there
+        (2, [50001], [TALK, NEXT]),
+    ],
+)
+@pytest.mark.parametrize("with_file", [False, True], ids=["a text", "a file"])
+async def test_an_interaction_is_answered_in_its_place_then_in_the_channel_and_where_the_bot_is_not_by_its_token(
+    part: int, refusals: list[int], routes: list[str], with_file: bool, tmp_path: Path
+) -> None:
+    files: list[str | None] = []
+
+    class Noting(Scripted):
+        async def call(self, what: Any, fields: Any = None, *_: Any, file: Upload | None = None, **__: Any) -> Any:
+            files.append(file.name if file is not None else None)
+            return await super().call(what, fields)
+
+    api, blobs = Noting(*map(no, refusals), {"id": "9"}), DirectoryBlobs(tmp_path)
+    sender = DiscordSender(cast(DiscordApi, api), Uploads(blobs, FACTS))
+    blob = await blobs.keep(_chunks(a_png()), 100_000)
+    media = (Media(str(blob), "image/png", "a.png"),) if with_file else ()
+    said = replace(
+        a_part("discord", chat_type="channel", answers=str(InteractionAnswer("77", "tok-1")), media=media), part=part
+    )
+    assert (await sender.send(said)).message_id == "9"
+    assert api.routes == routes and files == ["a.png" if with_file else None] * len(routes)
+    assert all("message_reference" not in fields for _, fields in api.asked)
+
+
+async def test_an_interaction_that_the_channel_refuses_for_another_reason_is_answered_nowhere_else() -> None:
+    sender, api = discord(no(10015), no(50007))
+    with pytest.raises(Undeliverable):
+        await sender.send(a_part("discord", chat_type="channel", answers=str(InteractionAnswer("77", "tok-1"))))
+    assert api.routes == [ORIGINAL, TALK]
+
+
+async def _chunks(content: bytes) -> AsyncIterator[bytes]:
+    yield content

@@ -57,15 +57,40 @@ def test_the_name_of_a_file_has_no_path_and_nothing_that_acts(said: str | None, 
     assert file_name(said, "image/png") == kept
 
 
-def test_a_long_name_keeps_its_ending() -> None:
-    name = file_name("x" * 500 + ".png", "image/png")
-    assert len(name) == NAME_CHARACTERS and name.endswith(".png")
+def test_a_file_without_a_name_is_called_after_its_type() -> None:
+    assert [file_name("", kind) for kind in ("application/pdf", "text/x-of-our-own")] == ["application.pdf", "text"]
 
 
-def test_sizes_are_said_as_people_say_them() -> None:
-    assert [readable_size(n) for n in (17, 1500, 12_000_000, 2_500_000_000)] == [
-        "17 bytes",
-        "1.5 KB",
-        "12 MB",
-        "2.5 GB",
-    ]
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("x" * 500 + ".png", "x" * (NAME_CHARACTERS - 4) + ".png"),
+        ("x" * 500 + "." + "y" * 10, "x" * (NAME_CHARACTERS - 11) + "." + "y" * 10),
+        ("x" * 500 + "." + "y" * 11, "x" * NAME_CHARACTERS),  # too long to be an ending
+        ("x" * 500, "x" * NAME_CHARACTERS),
+        ("x" * (NAME_CHARACTERS - 4) + ".png", "x" * (NAME_CHARACTERS - 4) + ".png"),  # not too long
+    ],
+)
+def test_a_long_name_keeps_its_ending(said: str, kept: str) -> None:
+    assert file_name(said, "image/png") == kept and len(kept) <= NAME_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        (17, "17 bytes"),
+        (999, "999 bytes"),
+        (1000, "1 KB"),
+        (1500, "1.5 KB"),
+        (998_600, "999 KB"),
+        (999_999, "1000 KB"),
+        (1_000_000, "1 MB"),
+        (12_000_000, "12 MB"),
+        (999_999_999, "1000 MB"),
+        (1_000_000_000, "1 GB"),
+        (2_500_000_000, "2.5 GB"),
+        (1_234_567_890_123, "1230 GB"),
+    ],
+)
+def test_sizes_are_said_as_people_say_them(size: int, said: str) -> None:
+    assert readable_size(size) == said

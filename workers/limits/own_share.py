@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import dataclass
+from math import inf
 
 from workers.agents.model.admission import Permit
 from workers.limits.verdict import AdmissionVerdict, Obstacle
@@ -16,15 +17,11 @@ PATIENCE_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Bucket:
-    """What is left of a rate. It may fall below zero, as in admit.lua."""
+    """What is left of a rate: at first as much as it holds. It may fall below zero, as in admit.lua."""
 
     per_second: float
-    level: float
     at: float
-
-    @classmethod
-    def full(cls, per_second: float) -> Bucket:
-        return cls(per_second, max(1.0, per_second * BURST_SECONDS), time.monotonic())
+    level: float = inf
 
     def wait(self, cost: float) -> float:
         """How many seconds until this much may be taken."""
@@ -64,10 +61,10 @@ class LocalLimits:
 
     def leave(self, permit: Permit) -> bool:
         """Forget a permit. False: it was not given here."""
-        if not self._open or permit.id not in self._open[permit.account.id]:
+        if permit.id not in self._open[permit.account.id]:
             return False
         self._open[permit.account.id].remove(permit.id)
         return True
 
     def _bucket(self, account: str, name: str, per_second: float) -> Bucket:
-        return self._buckets.setdefault((account, name), Bucket.full(per_second))
+        return self._buckets.setdefault((account, name), Bucket(per_second, time.monotonic()))

@@ -19,15 +19,15 @@ def file_name(said: str | None, kind: str) -> str:
     name = _UNSAFE.sub("_", last).strip(" .")
     if not name:
         return f"{kind.partition('/')[0]}{_TYPES.guess_extension(kind) or ''}"
-    stem, dot, ending = name.rpartition(".")
     if len(name) > NAME_CHARACTERS:
-        short = dot and len(ending) <= 10
-        name = f"{stem[: NAME_CHARACTERS - len(ending) - 1]}.{ending}" if short else name[:NAME_CHARACTERS]
+        stem, _, ending = name.rpartition(".")
+        name = f"{stem[: NAME_CHARACTERS - len(ending) - 1]}.{ending}" if len(ending) <= 10 else name[:NAME_CHARACTERS]
     return name
 
 
 def readable_size(size: int) -> str:
     """`12 MB`, `340 KB`, `17 bytes`."""
-    if size >= 1_000_000:
-        return f"{size / 1_000_000:.3g} MB" if size < 1_000_000_000 else f"{size / 1_000_000_000:.3g} GB"
-    return f"{size / 1000:.3g} KB" if size >= 1000 else f"{size} bytes"
+    for unit, name in ((1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "KB")):
+        if size >= unit:
+            return f"{float(f'{size / unit:.3g}'):g} {name}"  # through a number: three digits, and never `1e+03`
+    return f"{size} bytes"
