@@ -80,7 +80,7 @@ async def forget_person(pipe: Pipeline, person: Person, tell: Tell = tell_nobody
     return ForgottenPerson(sessions, shared_rows, messages, notes, schedules, pauses, files, tuple(left))
 
 
-_NOTHING = PersonRecords(*((),) * 18)
+_NOTHING = PersonRecords(*((),) * 19)
 _NONE = (0,) * 7
 
 

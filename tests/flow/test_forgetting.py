@@ -294,6 +294,16 @@ async def test_a_reply_that_answers_others_too_still_leaves(rig: Rig, pipe: Pipe
     assert [row["state"] for row in await ask(pipe.store, "SELECT state FROM outbox")] == ["pending"]
 
 
+async def test_replies_to_messages_whose_words_are_gone_name_the_person_no_more(rig: Rig, pipe: Pipeline) -> None:
+    """RETENTION__OUTBOX_DAYS may be more than JOURNAL_DAYS, and what others were answered stays."""
+    for user, text in ((PERSON.id, CANARY), ("user-47", OTHER)):
+        await rig.run_turns((await accept(pipe, said(text, user, "group", chat_type="group"))).session_key)
+    await write(pipe.store, "UPDATE outbox SET state = 'sent'")
+    await write(pipe.store, "UPDATE inbox SET payload = ''")
+    assert (await forget_person(pipe, PERSON)).left == ()
+    assert [OTHER in row["payload"] for row in await ask(pipe.store, "SELECT payload FROM outbox")] == [True]
+
+
 async def test_a_person_with_two_ids_is_forgotten_and_handed_over_by_either(rig: Rig, pipe: Pipeline) -> None:
     """Sessions are owned under the one id, and rows of a group name the other."""
     for id in ("user-4711", "alt-4711"):
