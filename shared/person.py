@@ -54,6 +54,14 @@ class Person:
         """Whether a journaled message comes from this person, or is a task that they asked for."""
         return any(self._is(source) for source in _sources(payload))
 
+    def is_answered(self, payload: str) -> bool:
+        """Whether a part of a reply answers this person."""
+        try:
+            fields = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            return False
+        return isinstance(fields, dict) and self._is(fields.get("source"))
+
     def is_source(self, text: str) -> bool:
         """Whether a source, as a column of JSON has it, is this person."""
         try:

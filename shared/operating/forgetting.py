@@ -14,6 +14,7 @@ from datetime import timedelta
 from itertools import groupby
 from time import monotonic
 
+from shared.embedded.append_only import write_anew
 from shared.errors import NotFound, Unavailable
 from shared.operating.messages import NotPending, drop_message
 from shared.pauses import enforce_pauses
@@ -70,6 +71,7 @@ async def forget_person(pipe: Pipeline, person: Person, tell: Tell = tell_nobody
     def looked(done: int, total: int) -> None:
         tell(ForgetProgress("looking through all tables for what still names them", done, total))
 
+    await write_anew(pipe)
     left = {one: None for id in ids for one in await remains(pipe.store.database, id, looked)}
     if not any(forgotten) and not left:
         raise NotFound(f"nothing is kept of {person.platform}:{person.id}")
@@ -78,7 +80,7 @@ async def forget_person(pipe: Pipeline, person: Person, tell: Tell = tell_nobody
     return ForgottenPerson(sessions, shared_rows, messages, notes, schedules, pauses, files, tuple(left))
 
 
-_NOTHING = PersonRecords(*((),) * 18)
+_NOTHING = PersonRecords(*((),) * 19)
 _NONE = (0,) * 7
 
 

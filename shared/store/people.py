@@ -51,6 +51,7 @@ class PeopleSql(Protocol):
     def pairing_of(self, *, platform: str, id: str) -> Step: ...
     def blobs_of_sessions(self, *, sessions: str) -> Step: ...
     def letters_like(self, *, pattern: str, keys: str) -> Step: ...
+    def parts_like(self, *, pattern: str) -> Step: ...
     def audit_with_keys(self) -> Step: ...
     def kept_inbounds(self, *, rows: str) -> Step: ...
     def kept_parts(self, *, keys: str) -> Step: ...
@@ -62,6 +63,7 @@ class PeopleSql(Protocol):
     def forget_known_messages(self, *, keys: str) -> Step: ...
     def forget_key_outbox(self, *, keys: str) -> Step: ...
     def forget_turn_outbox(self, *, rows: str, messages: str) -> Step: ...
+    def forget_parts(self, *, rows: str) -> Step: ...
     def forget_routes(self, *, keys: str) -> Step: ...
     def forget_key_asks(self, *, keys: str) -> Step: ...
     def forget_shared_asks(self, *, rows: str) -> Step: ...
@@ -99,6 +101,7 @@ class PersonRecords:
     waiting: tuple[str, ...]  # messages of theirs that have not ended
     ended: tuple[str, ...]  # messages of theirs that have
     turns: tuple[str, ...]  # that answered them
+    parts: tuple[int, ...]  # of replies to them that have ended: their messages may have lost the words that say so
     letters: tuple[int, ...]  # dead letters
     note_owners: tuple[str, ...]
     notes: tuple[Row, ...]
@@ -159,7 +162,7 @@ class PeopleStore:
         tasks = [row for row in asked if row["root_key"] in keys or person.is_source(row["asked_by"])]
         keys = _with_control_keys([*keys, *(str(task_key(row["parent_key"], row["id"])) for row in tasks)])
         of_keys = _listed("key", keys)
-        said, asks, inbox, letters, notes, schedules, usage, pairing, closed, paused, audit = await self._database.read(
+        found = await self._database.read(
             sql.rows_by_sender(pattern=person.pattern),
             sql.asks_like(pattern=person.pattern),
             sql.inbox_like(pattern=person.pattern, keys=of_keys),
@@ -171,7 +174,9 @@ class PeopleStore:
             sql.closed_like(pattern=person.key_pattern),
             pauses.sql.pause_list(),
             sql.audit_with_keys(),
+            sql.parts_like(pattern=person.pattern),
         )
+        said, asks, inbox, letters, notes, schedules, usage, pairing, closed, paused, audit, parts = found
         named_by = _NamesOf(person, frozenset((*keys, *_chats(keys))), others)
         own = {row["id"] for row in sessions}
         theirs = [row for row in inbox if row["session_key"] in keys or person.sent(row["payload"])]
@@ -186,6 +191,7 @@ class PeopleStore:
             waiting=tuple(row["id"] for row in theirs if row["state"] == "pending"),
             ended=tuple(row["id"] for row in theirs if row["state"] != "pending"),
             turns=tuple(row["turn_id"] for row in theirs if row["turn_id"] is not None),
+            parts=tuple(row["id"] for row in parts if person.is_answered(row["payload"])),
             letters=tuple(row["id"] for row in letters if row["session_key"] in keys or person.sent(row["payload"])),
             note_owners=tuple(note_owners),
             notes=tuple(noted),
@@ -225,6 +231,7 @@ class PeopleStore:
             sql.forget_letters(rows=_listed("id", found.letters)),
             sql.forget_key_outbox(keys=keys),
             sql.forget_turn_outbox(rows=_listed("id", found.turns), messages=_listed("id", found.ended)),
+            sql.forget_parts(rows=_listed("id", found.parts)),
             sql.forget_key_asks(keys=keys),
             sql.forget_shared_asks(rows=_listed("id", found.asks)),
             sql.forget_person_tasks(rows=_listed("id", found.tasks)),

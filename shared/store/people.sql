@@ -88,6 +88,10 @@ SELECT DISTINCT digest FROM blob_references WHERE session_id IN (SELECT value ->
 SELECT id, session_key, payload FROM dead
 WHERE payload LIKE :pattern ESCAPE '!' OR session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
 
+-- name: parts_like
+-- Parts of replies that have ended and may answer the person.
+SELECT id, payload FROM outbox WHERE state IN ('sent', 'buried') AND payload LIKE :pattern ESCAPE '!'
+
 -- name: audit_with_keys
 -- Actions of operators that may name a key or a chat: as what they were done to, or in how they failed.
 SELECT id, target, outcome FROM audit WHERE target LIKE '%:%:%' OR outcome LIKE 'failed:%'
@@ -143,6 +147,11 @@ WHERE turn_id IN (SELECT value ->> 'id' FROM {{each}}(:rows))
   AND (state NOT IN ('pending', 'sending') OR NOT EXISTS (
         SELECT 1 FROM inbox
         WHERE inbox.turn_id = outbox.turn_id AND inbox.id NOT IN (SELECT value ->> 'id' FROM {{each}}(:messages))))
+
+-- name: forget_parts
+-- Delete some parts of replies that have ended.
+DELETE FROM outbox
+WHERE id IN (SELECT CAST(value ->> 'id' AS BIGINT) FROM {{each}}(:rows)) AND state IN ('sent', 'buried')
 
 -- name: forget_routes
 -- Delete the ways of some keys to their sessions, unless a message has come since.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from pydantic import SecretStr
 
 from shared import keys
 from shared.blobs.address import Blob
@@ -16,6 +19,7 @@ from shared.codec import encode_text
 from shared.context.memory import owner as note_owner
 from shared.context.title import first_words
 from shared.door import accept
+from shared.embedded import running, valkey
 from shared.errors import NotFound, Unavailable
 from shared.lane import Claim
 from shared.mail import encode_mail
@@ -290,6 +294,16 @@ async def test_a_reply_that_answers_others_too_still_leaves(rig: Rig, pipe: Pipe
     assert [row["state"] for row in await ask(pipe.store, "SELECT state FROM outbox")] == ["pending"]
 
 
+async def test_replies_to_messages_whose_words_are_gone_name_the_person_no_more(rig: Rig, pipe: Pipeline) -> None:
+    """RETENTION__OUTBOX_DAYS may be more than JOURNAL_DAYS, and what others were answered stays."""
+    for user, text in ((PERSON.id, CANARY), ("user-47", OTHER)):
+        await rig.run_turns((await accept(pipe, said(text, user, "group", chat_type="group"))).session_key)
+    await write(pipe.store, "UPDATE outbox SET state = 'sent'")
+    await write(pipe.store, "UPDATE inbox SET payload = ''")
+    assert (await forget_person(pipe, PERSON)).left == ()
+    assert [OTHER in row["payload"] for row in await ask(pipe.store, "SELECT payload FROM outbox")] == [True]
+
+
 async def test_a_person_with_two_ids_is_forgotten_and_handed_over_by_either(rig: Rig, pipe: Pipeline) -> None:
     """Sessions are owned under the one id, and rows of a group name the other."""
     for id in ("user-4711", "alt-4711"):
@@ -328,6 +342,28 @@ async def test_outputs_of_a_schedule_go_although_forgetting_was_cut_short(
         with pytest.raises(Unavailable):
             await forget_person(pipe, PERSON)
     assert (await forget_person(pipe, PERSON)).left == () and not output.exists()
+
+
+async def test_the_file_of_the_valkey_that_up_runs_holds_no_word_of_a_person_who_was_forgotten(
+    make_settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    with running.alone(tmp_path), ExitStack() as stack:
+        server = valkey.start(tmp_path / "valkey")
+        stack.callback(server.stop)
+        settings = make_settings(redis_url=SecretStr(server.url))
+        up = running.Running(os.getpid(), "http://127.0.0.1:1", server.url, settings.database, 2, "journal", "echo")
+        running.announce(tmp_path, up)
+        async with open_pipeline(settings) as pipe:
+            for user, text in ((PERSON.id, CANARY), ("user-47", OTHER)):
+                await accept(pipe, said(text, user, f"dm-{user}"))
+            assert _words_in(tmp_path / "valkey") == {CANARY, OTHER}
+            await forget_person(pipe, PERSON)
+            assert _words_in(tmp_path / "valkey") == {OTHER}
+
+
+def _words_in(directory: Path) -> set[str]:
+    written = b"".join(path.read_bytes() for path in directory.rglob("*") if path.is_file())
+    return {word for word in (CANARY, OTHER) if word.encode() in written}
 
 
 async def test_of_a_conversation_that_was_deleted_before_nothing_names_the_person_either(
