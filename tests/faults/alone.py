@@ -9,7 +9,6 @@ import asyncio
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from shared.redis_servers import Servers
 from tests.faults.databases import Ground, open_ground
@@ -35,10 +34,10 @@ class Alone:
     kills: list[float]  # from a worker's death to the commit of each message that it was running
     child_crashes: list[float]  # from the death of a turn's own process to the next attempt
     redis_returns: list[float]  # from Redis' return to 90 % of the throughput before
-    others_keys: list[
-        float
-    ]  # one of three Redis servers is away: from the sending of a message to its commit, other servers' keys
-    own_keys: list[float]  # the same server is back: from its return to the commit of each message that waited for it
+    # One of three Redis servers is away: from the sending of a message to its commit, for keys of the two others.
+    others_keys: list[float]
+    # The same server is back: from its return to the commit of each message that waited for it.
+    own_keys: list[float]
 
 
 async def measure(directory: Path, database: str, seed: int, rounds: int = ROUNDS) -> Alone:
@@ -60,11 +59,7 @@ async def _die(
 ) -> tuple[Cluster, Evidence]:
     """Workers die while they run these turns, again and again: all at rest between two times."""
     directory.mkdir()
-    times: dict[str, Any] = {
-        "lease_seconds": LEASE_SECONDS,
-        "heartbeat_seconds": HEARTBEAT_SECONDS,
-        "backoff_seconds": BACKOFF_SECONDS,
-    }
+    times = {"lease_seconds": LEASE_SECONDS, "heartbeat_seconds": HEARTBEAT_SECONDS, "backoff_seconds": BACKOFF_SECONDS}
     async with deployed(directory, ground.url, **times) as (cluster, platform):
         workers, sent = await cluster.add("work", 2), list[Message]()
         for number in range(rounds):
@@ -81,7 +76,7 @@ async def _lose_servers(directory: Path, ground: Ground, rounds: int) -> tuple[l
     """One of three Redis servers is killed and comes back, again and again, while conversations of all three go on."""
     directory.mkdir()
     others, own = list[float](), list[float]()
-    async with deployed(directory, ground.url, beside=2, partitions=PARTITIONS) as (cluster, platform):
+    async with deployed(directory, ground.url, 2, partitions=PARTITIONS) as (cluster, platform):
         await cluster.add("work", 2)
         urls, all_sent = cluster.valkeys.urls, list[Message]()
         messages = round(3 * AWAY_SECONDS / EVERY_SECONDS)  # for as long before the server goes, and after its return

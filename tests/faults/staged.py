@@ -17,7 +17,7 @@ PATIENCE = 60.0  # for things that take a moment; only a slow machine comes near
 
 @asynccontextmanager
 async def deployed(
-    directory: Path, database_url: str, *, beside: int = 0, **settings: float | str
+    directory: Path, database_url: str, beside: int = 0, /, **settings: float | str
 ) -> AsyncIterator[tuple[Cluster, Platform]]:
     """A receiver and a housekeeper, one Redis server and so many beside it; workers are for the test to start."""
     usual = {"result_seconds": 1}  # so that what RQ keeps for a while is gone when the run is looked at
