@@ -20,6 +20,7 @@ from workers.turn.conclude import NOTICE, bury, commit
 from workers.turn.cut_short import cut_short
 from workers.turn.open import leave_to_newer, open_barely
 from workers.turn.outcome import REOPEN, AlreadyEnded, Outcome, Retry
+from workers.turn.raised_at import raised_at
 
 REASON_OF: dict[type[Exception], MessageReason] = {
     Permanent: "refused",
@@ -46,7 +47,10 @@ async def failed(attempt: Attempt, error: Exception) -> Outcome:
             return await _wait_for_provider(attempt, error)
     reason: MessageReason = next((reason for kind, reason in REASON_OF.items() if isinstance(error, kind)), "error")
     detail = f"{type(error).__name__}: {error}"[:DETAIL_CHARACTERS]
-    log.get().warning("turn failed", key=key, reason=reason, error=type(error).__name__, attempt=attempt.number)
+    place = {"at": at} if (at := raised_at(error)) is not None else {}
+    log.get().warning(
+        "turn failed", key=key, reason=reason, error=type(error).__name__, attempt=attempt.number, **place
+    )
     if attempt.number >= settings.max_attempts or isinstance(error, Permanent):
         notice = error.notice if isinstance(error, Permanent) else None
         return await commit(bury(attempt, reason, detail, notice or NOTICE))
