@@ -116,7 +116,7 @@ async def _wait_for_provider(attempt: Attempt, outage: Outage) -> Outcome:
     about = {"key": attempt.key, "provider": outage.provider, "status": outage.status, "error": str(outage)}
     if away >= limit or away + asked > limit:
         log.get().error("provider away for too long", **about, away_s=away_s)
-        detail = f"{outage.provider} {outage.status or ''}: {outage}; away for {away_s:.0f} s"
+        detail = f"{_who(outage)}: {outage}; away for {away_s:.0f} s"
         detail = f"{detail}, asks for {asked.total_seconds():.0f} s more"[:DETAIL_CHARACTERS]
         return await commit(bury(attempt, "provider", detail, AWAY))
     # As long again as it has been away already: the waits double.
@@ -125,9 +125,13 @@ async def _wait_for_provider(attempt: Attempt, outage: Outage) -> Outcome:
     metrics.ENDED["failed"].inc()
     if attempt.mail.journaled:
         away_ms = int(away.total_seconds() * 1000)
-        reason = f"provider: {outage.provider} {outage.status or ''}: {outage}"[:DETAIL_CHARACTERS]
+        reason = f"provider: {_who(outage)}: {outage}"[:DETAIL_CHARACTERS]
         await attempt.parts.pipe.store.journal.note_outage(attempt.mail.inbound.id, away_ms, reason)
     return Retry(after, spent=False, provider_away=True)
+
+
+def _who(outage: Outage) -> str:
+    return f"{outage.provider} {outage.status}" if outage.status else outage.provider
 
 
 def backoff(settings: Settings, attempt: int) -> timedelta:
