@@ -74,7 +74,7 @@ ROLES = (
     ),
     RedisRole(
         "viewer",
-        "RQ's own tools, such as rq info",
+        "tools that only read",
         ("%R~kt:*", _READ_RQ),
         (),
         ("+@read", "+@connection", "+time", "-@dangerous", "-@blocking", "-scan", "-randomkey", "+info"),

@@ -6,6 +6,7 @@ KEYTURN_API__KEYS is the same as for `run up`. Usage: python chat.py [TEXT] [URL
 import json
 import os
 import sys
+import urllib.error
 import urllib.request
 
 text = sys.argv[1] if len(sys.argv) > 1 else "hello"
@@ -18,7 +19,13 @@ headers = {
     "x-keyturn-session": "c1",  # the conversation; without it, nothing of the request is kept
 }
 request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-with urllib.request.urlopen(request) as response:
+try:
+    response = urllib.request.urlopen(request)
+except urllib.error.HTTPError as error:  # 401: the key is not one of `run up`
+    sys.exit(f"{url} answers {error.code}: {error.read().decode()}")
+except urllib.error.URLError as error:
+    sys.exit(f"{url} does not answer: {error.reason}")
+with response:
     for line in response:
         if not line.startswith(b"data: "):
             continue  # a comment, which keeps the connection alive

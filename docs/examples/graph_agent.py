@@ -1,6 +1,6 @@
 """A LangGraph graph: a model that may call a tool, on any OpenAI-compatible server.
 
-Install `langgraph` first. Start it in this directory:
+Install LangGraph first: `../../run install langgraph`. Start it in this directory:
 
     SHOP_MODEL=some-model SHOP_URL=http://localhost:11434/v1 SHOP_KEY=x ../../run up --agent graph_agent:graph
 """

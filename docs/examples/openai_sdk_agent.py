@@ -1,6 +1,6 @@
 """An agent of the OpenAI Agents SDK with a tool, on any OpenAI-compatible server.
 
-Install `openai-agents` first. Start it in this directory:
+Install the SDK first: `../../run install openai-agents`. Start it in this directory:
 
     SHOP_MODEL=some-model SHOP_URL=http://localhost:11434/v1 SHOP_KEY=x ../../run up --agent openai_sdk_agent:agent
 """

@@ -32,21 +32,29 @@ def place_with(directory: Path, *examples: str, **settings: str) -> Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     opened = place_with(
-        tmp_path, "function_agent.py", "custom_command/keyturn.toml", "send.py", "send.sh", "callback.py"
+        tmp_path, "function_agent.py", "custom_command/keyturn.toml", "send.py", "send.sh", "callback.py", "chat.py"
     )
     yield opened
     opened.close()
 
 
 def test_a_client_that_is_refused_says_so_in_one_line(place: Place) -> None:
-    place.environment["KEYTURN_WEBHOOK__SECRETS"] = WEBHOOK_SECRET
+    place.environment |= {"KEYTURN_WEBHOOK__SECRETS": WEBHOOK_SECRET, "KEYTURN_API__KEYS": "a-key-that-nobody-guesses"}
     place.up()
-    url = f"{place.said('up').split()[1]}/webhooks/webhook"
-    place.environment["KEYTURN_WEBHOOK__SECRETS"] = "whsec_" + "A" * 32
+    here = place.said("up").split()[1]
+    place.environment |= {
+        "KEYTURN_WEBHOOK__SECRETS": "whsec_" + "A" * 32,
+        "KEYTURN_API__KEYS": "another-key-that-is-wrong",
+    }
     nowhere = f"http://127.0.0.1:{child.free_port()}/"
-    for address, words in ((url, f'{url} answers 401: {{"error":"not authorised"}}'), (nowhere, "does not answer: ")):
+    for program, address, words in (
+        ("send.py", f"{here}/webhooks/webhook", '/webhooks/webhook answers 401: {"error":"not authorised"}'),
+        ("send.py", nowhere, "does not answer: "),
+        ("chat.py", f"{here}/v1/chat/completions", "/v1/chat/completions answers 401: "),
+        ("chat.py", nowhere, "does not answer: "),
+    ):
         ended = subprocess.run(
-            [sys.executable, "send.py", "hello", address],
+            [sys.executable, program, "hello", address],
             cwd=place.directory,
             env=place.environment,
             capture_output=True,

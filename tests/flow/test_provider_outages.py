@@ -72,6 +72,7 @@ async def test_a_provider_that_is_away_for_too_long_makes_a_dead_letter_with_tha
         assert [(row["state"], row["reason"]) for row in rows] == [("dead", "provider")] * 2
         letters = await pipe.store.dead.all(state="open", limit=10)
         assert all("away for" in letter["detail"] for letter in letters) and len(letters) == 2
+        assert all(letter["detail"].startswith("openai-compatible: model: ") for letter in letters)
         for row in rows:
             [part] = await pipe.store.outbox.of_turn(row["turn_id"])
             assert AWAY in part["payload"]

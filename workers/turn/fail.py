@@ -20,6 +20,7 @@ from workers.turn.conclude import NOTICE, bury, commit
 from workers.turn.cut_short import cut_short
 from workers.turn.open import leave_to_newer, open_barely
 from workers.turn.outcome import REOPEN, AlreadyEnded, Outcome, Retry
+from workers.turn.raised_at import raised_at
 
 REASON_OF: dict[type[Exception], MessageReason] = {
     Permanent: "refused",
@@ -46,7 +47,10 @@ async def failed(attempt: Attempt, error: Exception) -> Outcome:
             return await _wait_for_provider(attempt, error)
     reason: MessageReason = next((reason for kind, reason in REASON_OF.items() if isinstance(error, kind)), "error")
     detail = f"{type(error).__name__}: {error}"[:DETAIL_CHARACTERS]
-    log.get().warning("turn failed", key=key, reason=reason, error=type(error).__name__, attempt=attempt.number)
+    place = {"at": at} if (at := raised_at(error)) is not None else {}
+    log.get().warning(
+        "turn failed", key=key, reason=reason, error=type(error).__name__, attempt=attempt.number, **place
+    )
     if attempt.number >= settings.max_attempts or isinstance(error, Permanent):
         notice = error.notice if isinstance(error, Permanent) else None
         return await commit(bury(attempt, reason, detail, notice or NOTICE))
@@ -112,7 +116,7 @@ async def _wait_for_provider(attempt: Attempt, outage: Outage) -> Outcome:
     about = {"key": attempt.key, "provider": outage.provider, "status": outage.status, "error": str(outage)}
     if away >= limit or away + asked > limit:
         log.get().error("provider away for too long", **about, away_s=away_s)
-        detail = f"{outage.provider} {outage.status or ''}: {outage}; away for {away_s:.0f} s"
+        detail = f"{_who(outage)}: {outage}; away for {away_s:.0f} s"
         detail = f"{detail}, asks for {asked.total_seconds():.0f} s more"[:DETAIL_CHARACTERS]
         return await commit(bury(attempt, "provider", detail, AWAY))
     # As long again as it has been away already: the waits double.
@@ -121,9 +125,13 @@ async def _wait_for_provider(attempt: Attempt, outage: Outage) -> Outcome:
     metrics.ENDED["failed"].inc()
     if attempt.mail.journaled:
         away_ms = int(away.total_seconds() * 1000)
-        reason = f"provider: {outage.provider} {outage.status or ''}: {outage}"[:DETAIL_CHARACTERS]
+        reason = f"provider: {_who(outage)}: {outage}"[:DETAIL_CHARACTERS]
         await attempt.parts.pipe.store.journal.note_outage(attempt.mail.inbound.id, away_ms, reason)
     return Retry(after, spent=False, provider_away=True)
+
+
+def _who(outage: Outage) -> str:
+    return f"{outage.provider} {outage.status}" if outage.status else outage.provider
 
 
 def backoff(settings: Settings, attempt: int) -> timedelta:
