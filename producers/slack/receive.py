@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from producers.heard import Event, parse_json
 from producers.receiving import Receiver, Reception, only_header
+from producers.server.answer import WholeAnswer
 from producers.server.body import header_values
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
@@ -32,7 +33,7 @@ FORM = "application/x-www-form-urlencoded"
 FIELD_LIMIT = 100
 CHALLENGE_LIMIT = 1000
 ASK_AGAIN_SECONDS = 3.0  # after Slack did not say who we are
-_TAKEN = Response()  # the same for every request
+_TAKEN = WholeAnswer()  # the same for every request
 
 
 def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:

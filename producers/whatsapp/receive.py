@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from producers.heard import Event, Heard, parse_json
 from producers.receiving import Receiver, Reception, only_header
 from producers.server import http
+from producers.server.answer import WholeAnswer
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
 from producers.whatsapp.normalise import normalise
@@ -24,7 +25,7 @@ from shared.platforms.whatsapp import NAME, WhatsAppSettings
 HEADER = "x-hub-signature-256"
 CHALLENGE_LIMIT = 1024
 _SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}")
-_TAKEN = Response()  # the same for every request
+_TAKEN = WholeAnswer()  # the same for every request
 
 
 def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:
