@@ -50,16 +50,6 @@ def check_form(signatures: str) -> None:
         raise Denied("signature")
 
 
-def verifier(secrets: Sequence[bytes], id: str, timestamp: str, signatures: str, body: bytes) -> bytes:
-    """The first of several secrets that one of a request's signatures is made with; Denied where there is none."""
-    given = [signature.encode() for signature in signatures.split(" ")[:SIGNATURES_LIMIT]]
-    for key in secrets:
-        expected = sign(key, id, int(timestamp), body).encode()
-        if any(hmac.compare_digest(signature, expected) for signature in given):
-            return key
-    raise Denied("signature")
-
-
 def verify(secrets: Sequence[bytes], id: str, timestamp: str, signatures: str, body: bytes) -> None:
     """Denied unless the request is fresh and one of its signatures is ours. How long it takes tells nothing of a key."""
     check_head(id, timestamp)
