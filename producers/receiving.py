@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from producers.heard import Event
-from producers.server.body import header_values, read_body, read_unverified_body
+from producers.server.body import read_body, read_unverified_body
 from producers.settling import Settled, Settler, Understanding
 from shared.errors import Denied, Malformed
 from shared.pipeline import Pipeline
@@ -96,10 +96,15 @@ class Reception(Generic[Head]):
 
 def only_header(request: Request, name: str) -> str:
     """A header that must be there once: of two, nobody could say which one was meant. Denied otherwise."""
-    values = header_values(request, name)
-    if len(values) != 1:
+    key, found = name.lower().encode(), None
+    for known, value in request.scope["headers"]:
+        if known == key:
+            if found is not None:
+                raise Denied(name)
+            found = value
+    if found is None:
         raise Denied(name)
-    return values[0]
+    return str(found, "latin-1")
 
 
 def secret_name(secret: bytes) -> str:

@@ -19,7 +19,7 @@ from producers.heard import Event, Heard, Moved, Undelivered
 from producers.pairing import Pairing
 from producers.pieces import Pieces
 from producers.quotas import OverQuota, Quotas
-from shared import log, metrics
+from shared import log, metrics, tracing
 from shared.background import survived
 from shared.clock import now_ms
 from shared.dead_reasons import ReplyReason
@@ -167,6 +167,8 @@ class Settler:
             settled.add(event.ref)
 
     async def _admit(self, inbound: Inbound, event: Event) -> Settled:
+        if tracing.active is None:  # the stage is neither timed nor a failpoint: without it, 1 µs less for each message
+            return await self._admitted(inbound, event)
         with stage("receive", self._platform.name):
             return await self._admitted(inbound, event)
 

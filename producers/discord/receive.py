@@ -26,6 +26,7 @@ from producers.discord.interactions import (
 from producers.discord.normalise import INTERACTION, normalise
 from producers.heard import Event, Heard, parse_json
 from producers.receiving import Receiver, Reception, only_header, require_fresh
+from producers.server.http import json_answer
 from producers.server.route import PlatformRoute
 from producers.settling import Left, Recorded, Settled
 from shared.door import Acceptance
@@ -36,7 +37,7 @@ from shared.value import value
 
 TOLERANCE_SECONDS = 300
 _SIGNATURE = re.compile(r"[0-9a-f]{128}", re.ASCII)
-_TAKEN = JSONResponse(THINKING)  # the same for every request
+_TAKEN = json_answer(THINKING)  # the same for every request
 
 
 def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:

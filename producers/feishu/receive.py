@@ -18,6 +18,7 @@ from producers.feishu.events import Events
 from producers.feishu.secrecy import is_encrypted, opened, sign
 from producers.heard import Event, parse_json
 from producers.receiving import Receiver, Reception, require_equal
+from producers.server.answer import WholeAnswer
 from producers.server.body import header_values
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
@@ -30,7 +31,7 @@ from shared.value import value
 TIMESTAMP, NONCE, SIGNATURE = "x-lark-request-timestamp", "x-lark-request-nonce", "x-lark-signature"
 CHALLENGE_LIMIT = 1000
 ASK_SECONDS = 2.0  # Feishu waits for three
-_TAKEN = Response(b"{}", media_type="application/json")  # the same for every request
+_TAKEN = WholeAnswer(b"{}", media_type="application/json")  # the same for every request
 
 
 def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:

@@ -20,21 +20,29 @@ from shared import metrics
 HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 5.0
 RESTING_PER_ADDRESS = 256
+RESTING_SECONDS = 30.0  # between an answer and the next request
 UNREAD_SECONDS = 60.0  # for the 64 KB of an answer that are written ahead; and for a packet of ours to be acknowledged
 
 
 class Resting:
-    """The connections of a server that have no request under way, those first that have rested longest."""
+    """The connections of a server that have no request under way, those first that have rested longest.
+
+    One timer looks after all of them: uvicorn's, one for each answer, took 3 µs of CPU for each request.
+    """
 
     def __init__(self, in_all: int | None = None) -> None:
         self._in_all = in_all if in_all is not None else _room()
-        self._all: dict[HttpConnection, None] = {}
+        self._all: dict[HttpConnection, float] = {}  # since when, by the loop's clock
         self._of: dict[str, dict[HttpConnection, None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: HttpConnection) -> None:
         """It rests from now on; one that has for longer may have to go."""
         here = self._of.setdefault(connection.address, {})
-        here[connection] = self._all[connection] = None
+        here[connection] = None
+        self._all[connection] = connection.loop.time()
+        if self._timer is None:
+            self._timer = connection.loop.call_later(RESTING_SECONDS, self._close_old, connection.loop)
         if len(here) > RESTING_PER_ADDRESS:
             next(iter(here)).dismiss("too many connections of one address")
         elif len(self._all) > self._in_all:
@@ -47,6 +55,17 @@ class Resting:
             here.pop(connection, None)
             if not here:
                 del self._of[connection.address]
+
+    def _close_old(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close those whose time is over, and come again when the next one's is, in a second at the earliest."""
+        self._timer, now = None, loop.time()
+        while self._all:
+            connection, since = next(iter(self._all.items()))
+            if since > now - RESTING_SECONDS:
+                self._timer = loop.call_later(max(since + RESTING_SECONDS - now, 1.0), self._close_old, loop)
+                return
+            self.remove(connection)
+            connection.has_rested()
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -104,9 +123,23 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
+        """As uvicorn's, which would set a timer here: `Resting` has one for all."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        else:
             self._resting.add(self)
+
+    def has_rested(self) -> None:
+        """Nobody asked anything for long: close it, unless somebody begins to just now. That has a deadline of its own."""
+        if self._in_head:
+            self._resting.add(self)
+        else:
+            self.transport.close()
 
     def dismiss(self, reason: str, status: bytes | None = None) -> None:
         """Close it, with a word where a request had begun."""

@@ -11,6 +11,7 @@ import redis
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from producers.server.answer import WholeAnswer
 from producers.server.body import Broken, TooLarge, TooSlow, header_values, read_away
 from producers.server.unverified import TooManyFromOneAddress, TooManyInAll
 from shared import log, metrics
@@ -39,8 +40,7 @@ _ANSWERS: dict[type[Exception], tuple[int, str]] = {
 
 
 def json_answer(content: Any, status: int = 200) -> Response:
-    """As Starlette's JSONResponse, which takes 8 µs instead of 3."""
-    return Response(orjson.dumps(content), status, media_type="application/json")
+    return WholeAnswer(orjson.dumps(content), status, "application/json")
 
 
 def answering(endpoint: Endpoint) -> Endpoint:

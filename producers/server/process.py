@@ -62,7 +62,6 @@ def server_config(app: Any, config: Settings) -> uvicorn.Config:
         server_header=False,
         date_header=False,
         lifespan="off",
-        timeout_keep_alive=30,
         timeout_graceful_shutdown=DRAIN_SECONDS,
         proxy_headers=bool(config.trusted_proxies),
         forwarded_allow_ips=list(config.trusted_proxies),

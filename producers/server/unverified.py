@@ -38,12 +38,8 @@ class UnverifiedRequest:
 
     def __enter__(self) -> Self:
         requests, address = self._requests, self._address
-        here = requests.by_address.get(address, 0)
-        if here >= PER_ADDRESS:
-            raise TooManyFromOneAddress
-        if requests.count >= IN_ALL:
-            raise TooManyInAll
-        requests.by_address[address] = here + 1
+        requests.require_room(address)
+        requests.by_address[address] = requests.by_address.get(address, 0) + 1
         requests.count += 1
         return self
 
@@ -58,8 +54,7 @@ class UnverifiedRequest:
 
     def hold(self, size: int) -> None:
         """So many more bytes of it are kept; TooManyInAll when that is too much with all the others'."""
-        if self._requests.bytes + size > BYTES_IN_ALL:
-            raise TooManyInAll
+        self._requests.require_bytes(size)
         self._requests.bytes += size
         self.bytes += size
 
@@ -75,8 +70,25 @@ class UnverifiedRequests:
     def admitted(self, request: Request) -> UnverifiedRequest:
         """For a `with` block around the reading of a request whose sender is unknown. Entering it may raise
         TooManyFromOneAddress or TooManyInAll."""
-        client = request.scope.get("client")
-        return UnverifiedRequest(self, neighbourhood(client[0]) if client is not None else "")
+        return UnverifiedRequest(self, address_of(request))
+
+    def require_room(self, address: str) -> None:
+        """TooManyFromOneAddress or TooManyInAll unless one more request may be open."""
+        if self.by_address.get(address, 0) >= PER_ADDRESS:
+            raise TooManyFromOneAddress
+        if self.count >= IN_ALL:
+            raise TooManyInAll
+
+    def require_bytes(self, size: int) -> None:
+        """TooManyInAll unless so many more bytes may be held."""
+        if self.bytes + size > BYTES_IN_ALL:
+            raise TooManyInAll
+
+
+def address_of(request: Request) -> str:
+    """What a request counts for."""
+    client = request.scope.get("client")
+    return neighbourhood(client[0]) if client is not None else ""
 
 
 def neighbourhood(host: str) -> str:

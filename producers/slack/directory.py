@@ -33,7 +33,10 @@ class SlackDirectory:
         self._people = _Kept[str]()
 
     def lacks(self, channels: Iterable[str], users: Iterable[str]) -> bool:
-        return bool(self._places.lacking(channels) or self._people.lacking(users))
+        now = time.monotonic()
+        return any(self._places.lacks(channel, now) for channel in channels) or any(
+            self._people.lacks(user, now) for user in users
+        )
 
     async def learn(self, api: WebApi, channels: Iterable[str], users: Iterable[str]) -> None:
         """Ask for those that are not known. Never fails."""
@@ -75,7 +78,11 @@ class _Kept(Generic[Entry]):
 
     def lacking(self, ids: Iterable[str]) -> list[str]:
         now = time.monotonic()
-        return [id for id in dict.fromkeys(ids) if id and self._entries.get(id, (0.0, None))[0] < now]
+        return [id for id in dict.fromkeys(ids) if self.lacks(id, now)]
+
+    def lacks(self, id: str, now: float) -> bool:
+        entry = self._entries.get(id)
+        return bool(id) and (entry is None or entry[0] < now)
 
     def get(self, id: str) -> Entry | None:
         return self._entries.get(id, (0.0, None))[1]

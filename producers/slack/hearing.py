@@ -52,7 +52,7 @@ class Hearing(Understanding):
     def normalise(self, event: Event, received_at: int) -> Heard:
         if self._me is None:
             raise Unavailable("Slack has not said yet who we are")
-        known = self._directory.known(channel_of(event.fields), person_of(event.fields))
+        known = self._directory.known(event.chat, person_of(event.fields))
         return normalise(event.fields, self._me, known, received_at)
 
 

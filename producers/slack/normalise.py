@@ -76,8 +76,8 @@ def _message(event: dict[str, Any], bot: SlackBot, known: SlackKnown, received_a
 
 def _is_anothers(payload: dict[str, Any], bot: SlackBot) -> bool:
     """Whether the event was brought for another workspace's installation of the app, where we have no token to answer."""
-    bots = [entry for entry in items(payload, "authorizations") if flag(entry, "is_bot")]
-    return bool(bots) and all(entry.get("user_id") != bot.user for entry in bots)
+    bots = [entry.get("user_id") for entry in items(payload, "authorizations") if flag(entry, "is_bot")]
+    return bool(bots) and bot.user not in bots
 
 
 def milliseconds(sent_as: str) -> int:

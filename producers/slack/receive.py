@@ -16,7 +16,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from producers.heard import Event, parse_json
+from producers.mac import Mac
 from producers.receiving import Receiver, Reception, only_header
+from producers.server.answer import WholeAnswer
 from producers.server.body import header_values
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
@@ -32,7 +34,7 @@ FORM = "application/x-www-form-urlencoded"
 FIELD_LIMIT = 100
 CHALLENGE_LIMIT = 1000
 ASK_AGAIN_SECONDS = 3.0  # after Slack did not say who we are
-_TAKEN = Response()  # the same for every request
+_TAKEN = WholeAnswer()  # the same for every request
 
 
 def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:
@@ -61,7 +63,7 @@ class SlackReceiver(Hearing, Receiver[SlackSigned]):
         self._settings = settings
         self._asking: asyncio.Task[None] | None = None
         self._failure, self._ask_again_at = "", 0.0
-        self._secrets = [secret.get_secret_value().encode() for secret in settings.signing_secret]
+        self._secrets = [Mac(secret.get_secret_value().encode()) for secret in settings.signing_secret]
 
     def check_head(self, request: Request) -> SlackSigned:
         timestamp = only_header(request, "x-slack-request-timestamp")

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from producers.heard import Event, parse_json
 from producers.receiving import Receiver, Reception, only_header, require_equal
+from producers.server.answer import WholeAnswer
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
 from producers.telegram.normalise import query_of
@@ -21,7 +22,7 @@ from shared.platforms.telegram_api import open_bot_api
 from shared.store.journal import Journal
 
 HEADER = "x-telegram-bot-api-secret-token"
-_TAKEN = Response()  # the same for every request
+_TAKEN = WholeAnswer()  # the same for every request
 
 
 def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:

@@ -18,7 +18,11 @@ def events_in(notification: dict[str, Any]) -> list[Event]:
     it are taken. An event has `value`, what all of its change have in common, and either `message` or `status`."""
     if notification.get("object") != OBJECT:
         return [Event("", {"field": str(notification.get("object"))})]
-    return list(_in_entries(notification))
+    events: list[Event] = []
+    for entry in _items(notification, "entry", events):
+        for change in _items(entry, "changes", events):
+            _add_events(change, events)
+    return events
 
 
 def number_of(event: Event) -> str:
@@ -26,40 +30,31 @@ def number_of(event: Event) -> str:
     return _number(event.fields.get("value"))
 
 
-def _in_entries(notification: dict[str, Any]) -> Iterator[Event]:
-    for entry in _items(notification, "entry"):
-        if isinstance(entry, Event):
-            yield entry
-            continue
-        for change in _items(entry, "changes"):
-            yield from (change,) if isinstance(change, Event) else _in_change(change)
-
-
-def _in_change(change: dict[str, Any]) -> Iterator[Event]:
+def _add_events(change: dict[str, Any], events: list[Event]) -> None:
     value = change.get("value")
     if change.get("field") != FIELD:
-        yield Event("", {"field": str(change.get("field"))})
+        events.append(Event("", {"field": str(change.get("field"))}))
         return
     if not isinstance(value, dict):
-        yield _broken(change, "value is not an object")
+        events.append(_broken(change, "value is not an object"))
         return
     common = {name: value[name] for name in ("metadata", "contacts") if name in value}
-    for kind in ("messages", "statuses"):
-        for item in _items(value, kind):
-            if isinstance(item, Event):
-                yield item
-            else:
-                name = "message" if kind == "messages" else "status"
-                yield Event(str(item.get("id"))[:256], {"value": common, name: item}, _chat(common, item))
+    for kind, name in (("messages", "message"), ("statuses", "status")):
+        for item in _items(value, kind, events):
+            events.append(Event(str(item.get("id"))[:256], {"value": common, name: item}, _chat(common, item)))
 
 
-def _items(holder: dict[str, Any], field: str) -> Iterator[dict[str, Any] | Event]:
+def _items(holder: dict[str, Any], field: str, events: list[Event]) -> Iterator[dict[str, Any]]:
+    """The objects in a list; what is none becomes an event at its place."""
     found = holder.get(field)
     if found is not None and not isinstance(found, list):
-        yield _broken(holder, f"{field} is not a list")
+        events.append(_broken(holder, f"{field} is not a list"))
         return
     for item in found or ():
-        yield item if isinstance(item, dict) else _broken(item, f"{field} holds something that is no object")
+        if isinstance(item, dict):
+            yield item
+        else:
+            events.append(_broken(item, f"{field} holds something that is no object"))
 
 
 def _broken(piece: Any, reason: str) -> Event:

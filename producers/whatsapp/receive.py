@@ -10,8 +10,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from producers.heard import Event, Heard, parse_json
+from producers.mac import Mac
 from producers.receiving import Receiver, Reception, only_header
 from producers.server import http
+from producers.server.answer import WholeAnswer
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
 from producers.whatsapp.normalise import normalise
@@ -24,7 +26,7 @@ from shared.platforms.whatsapp import NAME, WhatsAppSettings
 HEADER = "x-hub-signature-256"
 CHALLENGE_LIMIT = 1024
 _SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}")
-_TAKEN = Response()  # the same for every request
+_TAKEN = WholeAnswer()  # the same for every request
 
 
 def routes(pipe: Pipeline) -> Iterator[PlatformRoute]:
@@ -51,7 +53,7 @@ class Handshake:
         return PlainTextResponse(challenge, headers={"x-content-type-options": "nosniff"})
 
 
-class WhatsAppReceiver(Receiver[str]):
+class WhatsAppReceiver(Receiver[bytes]):
     """The receiver of all our numbers. Any of the app secrets verifies a request, so that they can be rotated."""
 
     name = NAME
@@ -59,24 +61,25 @@ class WhatsAppReceiver(Receiver[str]):
     brings_several = True
 
     def __init__(self, settings: WhatsAppSettings) -> None:
-        self._secrets = [secret.get_secret_value().encode() for secret in settings.app_secret]
+        self._macs = [Mac(secret.get_secret_value().encode()) for secret in settings.app_secret]
         self._accounts = {id: account for account, id in settings.numbers.items()}
+        self._known_numbers = {"", *self._accounts}
 
-    def check_head(self, request: Request) -> str:
+    def check_head(self, request: Request) -> bytes:
         signature = only_header(request, HEADER)
         if not _SIGNATURE.fullmatch(signature):
             raise Denied("signature")
-        return signature.removeprefix("sha256=")
+        return bytes.fromhex(signature.removeprefix("sha256="))
 
-    def check_body(self, head: str, body: bytes) -> None:
-        expected = [hmac.digest(secret, body, "sha256").hex() for secret in self._secrets]
-        matches = [hmac.compare_digest(head, one) for one in expected]
+    def check_body(self, head: bytes, body: bytes) -> None:
+        matches = [hmac.compare_digest(head, mac.of(body)) for mac in self._macs]
         if not any(matches):
             raise Denied("signature")
 
-    async def parse(self, head: str, body: bytes) -> Sequence[Event]:
+    async def parse(self, head: bytes, body: bytes) -> Sequence[Event]:
         events = events_in(parse_json(body))
-        for number in {number for event in events if (number := number_of(event)) and number not in self._accounts}:
+        numbers = {number_of(event) for event in events}
+        for number in numbers - self._known_numbers:
             log.get().warning("a message for a phone number that is not ours", platform=NAME, phone_number_id=number)
         return events
 

@@ -130,7 +130,7 @@ class CallbackCase(Outgoing):
         """A receiver that dedupes by webhook-id, as it is told to."""
         id, at = request.headers["webhook-id"], request.headers["webhook-timestamp"]
         key = signing.decode_secret(SecretStr(WEBHOOK_SECRET))
-        signing.verify([key], id, at, request.headers["webhook-signature"], request.body)
+        assert request.headers["webhook-signature"] == signing.sign(key, id, int(at), request.body)
         fields = orjson.loads(request.body)
         media = fields["media"][0]["url"] if fields["media"] else None
         self._taken.setdefault(id, Shown(fields["text"], "", fields["thread"], None, media))

@@ -16,7 +16,14 @@ from starlette.responses import Response
 
 from producers.server.body import Broken, TooLarge, TooSlow, read_body, read_unverified_body
 from producers.server.http import RETRY_AFTER_SECONDS, answering
-from producers.server.unverified import UnverifiedRequests
+from producers.server.unverified import (
+    BYTES_IN_ALL,
+    IN_ALL,
+    PER_ADDRESS,
+    TooManyFromOneAddress,
+    TooManyInAll,
+    UnverifiedRequests,
+)
 from shared.errors import AlreadyDone, Denied, MailboxFull, Malformed, TooMany, Unavailable
 from shared.settings import Settings
 
@@ -92,6 +99,18 @@ async def test_a_body_that_came_with_its_head_is_read_without_a_timer(monkeypatc
     with pytest.raises(TooLarge):
         await read_unverified_body(whole(b"0123456789!", unverified), settings())
     assert (unverified.count, unverified.bytes, unverified.by_address) == (0, 0, {})
+
+
+async def test_a_body_that_came_with_its_head_is_refused_where_a_slow_one_would_be() -> None:
+    crowded, full, heavy = UnverifiedRequests(), UnverifiedRequests(), UnverifiedRequests()
+    crowded.by_address["192.0.2.1"] = PER_ADDRESS
+    full.count = IN_ALL
+    heavy.bytes = BYTES_IN_ALL - len(b"0123456789") + 1
+    for unverified, refusal in ((crowded, TooManyFromOneAddress), (full, TooManyInAll), (heavy, TooManyInAll)):
+        with pytest.raises(refusal):
+            await read_unverified_body(whole(b"0123456789", unverified), settings())
+    heavy.bytes -= 1
+    assert await read_unverified_body(whole(b"0123456789", heavy), settings()) == b"0123456789"
 
 
 async def test_a_body_that_has_to_be_waited_for_is_read_whole_and_in_order() -> None:

@@ -7,6 +7,7 @@ import time
 import pytest
 from slack_sdk.signature import SignatureVerifier
 
+from producers.mac import Mac
 from producers.slack.signature import check_head, sign, verify
 from shared.errors import Denied
 
@@ -23,7 +24,7 @@ def test_a_signature_that_slacks_library_made_is_good_and_ours_is_to_it(body: by
     at = now()
     theirs = SignatureVerifier(SECRET.decode()).generate_signature(timestamp=at, body=body)
     assert theirs is not None
-    verify([SECRET], at, theirs, body)
+    verify([Mac(SECRET)], at, theirs, body)
     assert SignatureVerifier(SECRET.decode()).is_valid(body, at, sign(SECRET, at, body))
 
 
@@ -39,24 +40,24 @@ def test_the_example_that_slack_publishes_has_its_signature() -> None:
 
 def test_while_a_secret_is_rotated_either_lets_in() -> None:
     for secret in (SECRET, OTHER):
-        verify([SECRET, OTHER], at := now(), sign(secret, at, BODY), BODY)
+        verify([Mac(SECRET), Mac(OTHER)], at := now(), sign(secret, at, BODY), BODY)
 
 
 @pytest.mark.parametrize("ahead", [-290, 0, 290])
 def test_within_five_minutes_a_request_is_fresh(ahead: int) -> None:
-    verify([SECRET], at := now(ahead), sign(SECRET, at, BODY), BODY)
+    verify([Mac(SECRET)], at := now(ahead), sign(SECRET, at, BODY), BODY)
 
 
 @pytest.mark.parametrize("ahead", [-310, 310, 10**9])
 def test_a_request_of_another_time_is_refused_though_it_is_signed(ahead: int) -> None:
     with pytest.raises(Denied, match="timestamp"):
-        verify([SECRET], at := now(ahead), sign(SECRET, at, BODY), BODY)
+        verify([Mac(SECRET)], at := now(ahead), sign(SECRET, at, BODY), BODY)
 
 
 @pytest.mark.parametrize("at", ["", "x", "-1", "1.5", " 1", "0", "١٢٣", "9" * 400, "1_000", "+5"])
 def test_a_time_that_is_none_is_refused_and_breaks_nothing(at: str) -> None:
     with pytest.raises(Denied, match="timestamp"):
-        verify([SECRET], at, "v0=" + "0" * 64, BODY)
+        verify([Mac(SECRET)], at, "v0=" + "0" * 64, BODY)
 
 
 def test_what_was_not_signed_so_is_refused() -> None:
@@ -71,7 +72,7 @@ def test_what_was_not_signed_so_is_refused() -> None:
     ]
     for signature in wrong:
         with pytest.raises(Denied, match="signature"):
-            verify([SECRET], at, signature, BODY)
+            verify([Mac(SECRET)], at, signature, BODY)
     with pytest.raises(Denied):
         verify([], at, good, BODY)
 
