@@ -61,10 +61,14 @@ class SpoolFile:
     def append(self, events: Iterable[Event]) -> None:
         """When this returns, a crash loses none of them."""
         lines = b"".join(map(_line, events))
+        is_new = not self.path.exists()
         with open(self.path, "ab", opener=_private) as file:
             file.write(b"\n" + lines)  # a line that a crash cut off before ends here
             file.flush()
             os.fsync(file.fileno())
+        if is_new:
+            for folder in (self.path.parent, self.path.parent.parent):  # the latter, because the former may be as new
+                _sync(folder)
 
     def replace(self, events: Iterable[Event]) -> None:
         """After a crash the file holds these events, or what was there before."""
@@ -76,6 +80,15 @@ class SpoolFile:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self.path)
+
+
+def _sync(folder: Path) -> None:
+    """A new name is on disk only when its directory is."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _private(path: str, flags: int) -> int:

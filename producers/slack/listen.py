@@ -163,12 +163,16 @@ class SocketMode(Hearing, Connection):
             return ""
         envelope_id = fields.get("envelope_id")
         if isinstance(envelope_id, str):
-            payload = fields.get("payload")
-            if isinstance(payload, dict):
-                self._keep(Envelope(self.event(payload, orjson.dumps(payload)), envelope_id, socket))
-            else:
-                self._keep(Envelope(unreadable(frame, "payload is not an object"), envelope_id, socket))
+            self._keep(Envelope(self._event_in(fields.get("payload"), frame), envelope_id, socket))
         return str(fields.get("type"))
+
+    def _event_in(self, payload: Any, frame: bytes) -> Event:
+        if not isinstance(payload, dict):
+            return unreadable(frame, "payload is not an object")
+        try:
+            return self.event(payload, orjson.dumps(payload))
+        except TypeError:  # orjson reads JSON that is deeper than what it writes
+            return unreadable(frame, "payload is nested too deeply")
 
     def _keep(self, envelope: Envelope) -> None:
         if len(self._waiting) >= WAITING_LIMIT:

@@ -132,7 +132,11 @@ def _error(route: Route, answer: HttpAnswer, found: Mapping[str, Any]) -> Pipeli
 
 
 def _is_global(answer: HttpAnswer, found: Mapping[str, Any]) -> bool:
-    return found.get("global") is True or answer.headers.get("x-ratelimit-scope") == "global"
+    """Whether all routes are meant. So it is where a 429 is not Discord's own word: what stands in front of it locks out addresses,
+    and for longer if they go on."""
+    if found.get("global") is True or answer.headers.get("x-ratelimit-scope") == "global":
+        return True
+    return answer.status == 429 and not found
 
 
 def _object(content: bytes) -> dict[str, Any] | None:

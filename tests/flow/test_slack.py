@@ -709,14 +709,17 @@ async def test_a_connection_that_is_quiet_and_answers_pings_is_kept(socketed: Pi
 async def test_frames_that_cannot_be_understood_are_recorded_and_hold_up_nothing(
     socketed: Pipeline, fake: FakeSlack
 ) -> None:
+    deep = b'{"a":' * 300 + b"1" + b"}" * 300
     async with listening(socketed), working(socketed):
         await fake.bring_raw(b"{")
         await fake.bring_raw(b"[]")
+        await fake.bring_raw(b'{"envelope_id":"deep","payload":{"type":"event_callback","event":' + deep + b"}}")
         await fake.bring({"type": 5}, {"type": "event_callback", "event": 1})
         await fake.bring(said("after it"))
         await fake.until(lambda fake: fake.texts(DIRECT) == ["echo: after it"] and not fake.pending)
     letters = await socketed.store.dead.all(state="open", limit=10)
-    assert [letter["reason"] for letter in letters] == ["malformed"] * 4
+    assert [letter["reason"] for letter in letters] == ["malformed"] * 5
+    assert len(fake.of("apps.connections.open")) == 1
 
 
 async def test_a_connection_that_slack_refuses_is_tried_again_later(

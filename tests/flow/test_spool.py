@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -424,6 +425,25 @@ async def test_a_line_that_a_disk_spoiled_holds_up_no_other(tmp_path: Path, spoi
     spool = Spool(path)
     await spool.keep([Event("after", {})])
     assert [event.ref for event in await spool.next()] == ["before", "after"]
+    spool.close()
+
+
+async def test_the_name_of_a_new_file_is_synced_as_its_content_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def noted(opened: int) -> None:
+        fsync(opened)
+        synced.append(os.fstat(opened).st_ino)
+
+    monkeypatch.setattr("producers.spool_file.os.fsync", noted)
+    path = tmp_path / "spool" / "a.jsonl"
+    spool = Spool(path)
+    for ref in ("first", "second"):
+        await spool.keep([Event(ref, {})])
+    assert synced == [found.stat().st_ino for found in (path, path.parent, tmp_path, path)]
     spool.close()
 
 

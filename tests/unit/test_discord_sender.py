@@ -20,6 +20,7 @@ from shared.platforms.discord_api import DiscordApi
 from tests.support.scripted_api import Scripted, a_part
 from tests.support.uploads import a_png, no_files
 from workers.delivery.discord import DiscordSender
+from workers.delivery.failure_notice import TEXT, tell_of_failure
 from workers.media.outgoing import Uploads
 
 TALK = "POST /channels/1/messages"
@@ -76,6 +77,16 @@ async def test_another_refusal_of_discords_is_final() -> None:
     with pytest.raises(Undeliverable):
         await sender.send(a_part("discord", chat_type="channel", answers="5"))
     assert len(api.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("lost", "route"), [(1, "PATCH /webhooks/77/tok/messages/@original"), (2, "POST /channels/1/messages")]
+)
+async def test_a_notice_of_a_part_that_was_lost_replaces_no_part_that_arrived(lost: int, route: str) -> None:
+    sender, api = discord({"id": "9"})
+    part = a_part("discord", "1", "channel", answers="interaction:77:tok")
+    await tell_of_failure(sender, replace(part, part=lost, parts=2))
+    assert api.routes == [route] and api.asked[0][1]["content"] == TEXT
 
 
 async def test_an_archived_thread_of_discord_is_woken_once() -> None:

@@ -157,7 +157,7 @@ def _spoil(fields: Any, data: st.DataObject) -> None:
 def test_whatever_stands_in_any_place_is_understood_or_malformed(data: st.DataObject) -> None:
     fields = payload(data.draw(st.sampled_from(NAMES)))
     message = fields.get("event", {}).get("message", {})
-    if "content" in message and data.draw(st.booleans()):
+    if message.get("content", "").startswith("{") and data.draw(st.booleans()):  # of a forwarded message it is no JSON
         content = orjson.loads(message["content"])
         _spoil({"content": content}, data)
         message["content"] = orjson.dumps(content).decode()

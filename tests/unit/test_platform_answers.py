@@ -133,6 +133,9 @@ async def test_the_token_of_an_interaction_is_its_own(fake: FakeApi) -> None:
         ((429, {"retry_after": 60, "global": True}), True),
         ((429, {"retry_after": 60}, {"x-ratelimit-scope": "global"}), True),
         ((429, {"retry_after": 60, "global": False}, {"x-ratelimit-scope": "user"}), False),
+        ((429, b"<html>error code: 1015", {"retry-after": "60"}), True),
+        ((429, b"", {"retry-after": "60"}), True),
+        ((429, {"message": "slow down"}, {"retry-after": "60"}), False),
         ((500, {"global": True}), False),
     ],
 )
