@@ -623,6 +623,6 @@ async def test_replies_that_wait_for_a_chat_are_sent_now_or_given_up_and_the_aud
     assert (await admin.post("/deliveries/drop", to=to)).status_code == 409
     assert (await admin.post("/deliveries/release", to="nowhere")).status_code == 409
     assert [row[:2] for row in await done(rig.pipe) if row[2] == "done"] == [
-        ("release delivery", to),
-        ("drop delivery", to),
+        ("release chat", to),
+        ("drop replies", to),
     ]
