@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from keyturn.cli import show
+from keyturn.cli.acting import operator
 from keyturn.cli.deployment import ask_store
 from keyturn.cli.progress import progress
 from shared.errors import CannotDo
@@ -40,7 +41,7 @@ def hermes(path: Home, memory_of: MemoryOf = None, dry_run: DryRun = False, json
     """From a hermes home: state.db, sessions/, memories/."""
     from keyturn.importing.hermes.home import HermesHome
 
-    _tell(_move(partial(HermesHome, path), memory_of or [], dry_run), json)
+    _tell(_move("hermes", partial(HermesHome, path), memory_of or [], dry_run), json)
 
 
 @app.command()
@@ -48,19 +49,21 @@ def nanobot(path: Home, memory_of: MemoryOf = None, dry_run: DryRun = False, jso
     """From a nanobot workspace, or from the directory that holds its sessions."""
     from keyturn.importing.nanobot.workspace import NanobotWorkspace
 
-    _tell(_move(partial(NanobotWorkspace, path), memory_of or [], dry_run), json)
+    _tell(_move("nanobot", partial(NanobotWorkspace, path), memory_of or [], dry_run), json)
 
 
-def _move(open_reader: OpenReader, memory_of: list[str], dry_run: bool) -> Report:
+def _move(gateway: str, open_reader: OpenReader, memory_of: list[str], dry_run: bool) -> Report:
     from keyturn.importing.memory import owner_named
     from keyturn.importing.write import move_in
+    from shared.operating.audit import Action, audited
     from shared.routing import Sharing
 
     async def run(store: Store, config: Settings) -> Report:
         reader = open_reader(Sharing.of(config), os.environ.get("USER", "me"))
         owners = [owner_named(name) for name in memory_of]
         with progress("sessions", reader.total) as advance:
-            return await move_in(reader, store.database, dry_run=dry_run, memory_of=owners, advance=advance)
+            move = partial(move_in, reader, store.database, dry_run=dry_run, memory_of=owners, advance=advance)
+            return await (move() if dry_run else audited(store, operator(), Action("import", gateway), move))
 
     try:
         return ask_store(run)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from keyturn.cli import show
-from keyturn.cli.deployment import ask
+from keyturn.cli.acting import act
 from shared.finding import counted
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def reload(json: show.Json = False) -> None:
 
     The settings are checked here first: if they do not work, nobody is told. Each process reads its own files.
     """
-    told = ask(_reload)
+    told = act("reload settings", "receivers and listeners", _reload)
     if json:
         show.as_json({"told": told})
     else:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from keyturn.cli import show
-from keyturn.cli.deployment import ask
+from keyturn.cli.acting import act
+
+if TYPE_CHECKING:
+    from shared.targets import Target
 
 
 def send(
@@ -32,7 +35,8 @@ def send(
 
     targets = parse_targets([target, *(show.readable(one) for one in also or ())])
     said = Announcement(sys.stdin.read() if text == "-" else text, "command line", key or fresh_id())
-    told = ask(lambda pipe: announce(pipe, said, targets))
+    named = ", ".join(dict.fromkeys(_named(one) for one in targets))
+    told = act("send", named, lambda pipe: announce(pipe, said, targets))
     if json:
         show.as_json(told)
     else:
@@ -41,3 +45,10 @@ def send(
         show.table(columns, rows, empty="")
     if any(each.outcome == "refused" for each in told):
         raise typer.Exit(1)
+
+
+def _named(target: Target) -> str:
+    """The target as the audit log names it: a chat by its destination, so that it is found when its person is forgotten."""
+    from shared.lane_key import Destination
+
+    return str(Destination(target.platform, target.account, target.chat)) if target.chat else str(target)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from shared.errors import CannotDo, Malformed
 from shared.lane.freeing import free
 from shared.lane_key import Destination
@@ -47,14 +49,13 @@ async def release_destination(pipe: Pipeline, destination: str, *, buried: bool)
     again = parts.buried if buried else ()
     if not (was_closed or parts.waiting or again):
         raise CannotDo(f"nothing waits for {destination}")
-    for each in reversed(again):
-        await replay_letter(pipe, each.letter)
+    sent_again = sum([await _unless_closed(replay_letter(pipe, each.letter)) for each in reversed(again)])
     if state.state is KeyPhase.DELAYED:
         await free(pipe.deliveries, destination)
     elif state.state is KeyPhase.IDLE and parts.waiting:
         first = parts.waiting[0].id
         await pipe.deliveries.put(destination, first, str(first).encode())
-    return ReleasedDestination(destination, state.state, was_closed, len(parts.waiting), len(again))
+    return ReleasedDestination(destination, state.state, was_closed, len(parts.waiting), sent_again)
 
 
 async def drop_parts(pipe: Pipeline, destination: str, part: int = 0) -> DroppedParts:
@@ -64,12 +65,20 @@ async def drop_parts(pipe: Pipeline, destination: str, part: int = 0) -> Dropped
     dropped = await pipe.store.outbox.drop(destination, part)
     found = await parts_of_destination(pipe, destination, AT_MOST)
     letters = [each.letter for each in found.buried if part in (0, each.part.id)]
-    for letter in letters:
-        await drop_letter(pipe.store, letter)
+    closed = [letter for letter in letters if await _unless_closed(drop_letter(pipe.store, letter))]
     left = [each.id for each in found.waiting if each.state == "sending" and part in (0, each.id)]
     if not (dropped or letters or left):
         raise CannotDo(f"part {part} does not wait for {destination}" if part else f"nothing waits for {destination}")
-    return DroppedParts(destination, tuple(dropped), tuple(letters), len(left))
+    return DroppedParts(destination, tuple(dropped), tuple(closed), len(left))
+
+
+async def _unless_closed(work: Awaitable[object]) -> bool:
+    """Whether a dead letter was dealt with now. False: somebody else did meanwhile, which holds up no other."""
+    try:
+        await work
+    except CannotDo:
+        return False
+    return True
 
 
 def _parsed(destination: str) -> Destination:

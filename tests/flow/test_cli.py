@@ -325,8 +325,10 @@ async def test_an_edited_letter_runs_as_a_new_message_and_keeps_its_own_text(rig
         (("pair", "approve", "telegram", "ABCD1234"), "approve pairing", "telegram"),
         (("pair", "revoke", "telegram", "42"), "revoke pairing", "telegram"),
         (("questions", "withdraw", "ask_1_000"), "withdraw question", "ask_1_000"),
+        (("reload",), "reload settings", "receivers and listeners"),
         (("schedule", "pause", "sch_1"), "pause schedule", "sch_1"),
         (("schedule", "remove", "sch_1"), "remove schedule", "sch_1"),
+        (("send", "webhook:c1", "hello", "--also", "local"), "send", "to:webhook:c1, local"),
         (("sessions", "forget", "--user", "telegram:42", "--yes"), "forget person", "telegram"),
     ],
 )

@@ -5,9 +5,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from shared.errors import RateLimited, Undeliverable
 from shared.messages import Part, Receipt
+from shared.operating import deliveries
+from shared.operating.dead_letters import drop_letter, replay_letter
+from shared.pipeline import Pipeline
 from shared.platforms.facts import Idempotency
+from shared.reading.dead_letters import LetterState, dead_letters
+from shared.reading.destinations import DestinationParts, parts_of_destination
+from shared.reading.keys import KeyPhase
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
 from tests.store.books import ask
 from tests.support.pipe import Rig, key_of
@@ -76,6 +84,34 @@ async def test_what_was_given_up_is_listed_with_its_dead_letter_and_sent_again_b
     assert released["sent_again"] == 2
     await deliver(rig, sender)
     assert sender.sent == ["echo: one", "echo: two"]
+
+
+async def test_two_operators_who_release_or_drop_a_chat_at_once_do_not_hold_up_each_other(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them deals with a dead letter while the other is about to."""
+    sender = Answering(Undeliverable("no"), Undeliverable("no"), RateLimited(timedelta(hours=1)))
+    await decide(rig, "one", "two", "three")
+    await deliver(rig, sender)
+
+    async def look(pipe: Pipeline, destination: str, limit: int) -> DestinationParts:
+        found = await parts_of_destination(pipe, destination, limit)
+        await (
+            replay_letter(pipe, found.buried[-1].letter)
+            if found.waiting
+            else drop_letter(pipe.store, found.buried[-1].letter)
+        )
+        return found
+
+    monkeypatch.setattr(deliveries, "parts_of_destination", look)
+    released = await deliveries.release_destination(rig.pipe, DESTINATION, buried=True)
+    assert (released.was, released.waiting, released.sent_again) == (KeyPhase.DELAYED, 1, 1)
+    await deliver(rig, sender)
+    assert sorted(sender.sent) == ["echo: one", "echo: three", "echo: two"]
+    await decide(rig, "four", "five")
+    await deliver(rig, Answering(Undeliverable("no"), Undeliverable("no")))
+    assert len((await deliveries.drop_parts(rig.pipe, DESTINATION)).letters) == 1
+    assert await dead_letters(rig.pipe.store, LetterState.OPEN, 10) == []
 
 
 async def test_what_is_dropped_is_never_sent_and_what_is_being_sent_is_left(rig: Rig, cli: Cli) -> None:

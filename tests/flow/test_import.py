@@ -22,6 +22,7 @@ from shared.door import accept
 from shared.errors import Unavailable
 from shared.messages import Inbound, Source
 from shared.pipeline import Pipeline
+from shared.reading.audit import audit_log
 from shared.reading.export import export_all, json_line
 from shared.routing import Sharing
 from shared.store import Store
@@ -373,6 +374,14 @@ async def test_keyturn_import_reports_what_it_did(cli: Cli, home: Path) -> None:
     printed = await cli("import", "hermes", str(home), "--json")
     assert (printed.json["imported"], printed.json["unchanged"], printed.json["messages"]) == (0, 1, 0)
     assert printed.json["skipped_sessions"] == [{"ref": "agent:main:fax:dm:2", "reason": "unknown platform 'fax'"}]
+
+
+async def test_an_import_is_in_the_audit_log_and_its_dry_run_is_not(pipe: Pipeline, cli: Cli, home: Path) -> None:
+    await cli("import", "hermes", str(home), "--dry-run")
+    await cli("import", "hermes", str(home))
+    assert [(row.action, row.target, row.outcome) for row in await audit_log(pipe.store, 5)] == [
+        ("import", "hermes", "done")
+    ]
 
 
 async def test_keyturn_import_refuses_what_is_no_gateways(cli: Cli, tmp_path: Path) -> None:

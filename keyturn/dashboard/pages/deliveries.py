@@ -22,7 +22,7 @@ async def show(desk: Desk, visit: Visit) -> Response:
 
 async def release(desk: Desk, visit: Visit) -> Response:
     to, buried = visit.form.one("to"), visit.form.one("buried") == "yes"
-    released = await desk.act(visit, "release delivery", to, lambda: release_destination(desk.pipe, to, buried=buried))
+    released = await desk.act(visit, "release chat", to, lambda: release_destination(desk.pipe, to, buried=buried))
     opened = " The chat was closed and is open now." if released.was_closed else ""
     text = f"Replies that go on: {released.waiting}; sent again: {released.sent_again}.{opened}"
     return desk.done(visit, text, link("/conversation", key=to))
@@ -30,7 +30,7 @@ async def release(desk: Desk, visit: Visit) -> Response:
 
 async def drop(desk: Desk, visit: Visit) -> Response:
     to = visit.form.one("to")
-    dropped = await desk.act(visit, "drop delivery", to, lambda: drop_parts(desk.pipe, to))
+    dropped = await desk.act(visit, "drop replies", to, lambda: drop_parts(desk.pipe, to))
     left = f" Being sent, and left: {dropped.being_sent}." if dropped.being_sent else ""
     text = f"Replies given up: {len(dropped.dropped)}; dead letters closed: {len(dropped.letters)}.{left}"
     return desk.done(visit, text, link("/conversation", key=to))
