@@ -4,6 +4,7 @@ running turn, whatever the mode."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 from shared.busy import BUSY_MODE, STEER, BusyMode, steering_words
@@ -40,10 +41,8 @@ async def queue(call: CommandCall) -> CommandAnswer:
         return CommandAnswer(f"Say /queue, or /queue mode and one of {', '.join(BusyMode)}, {DEFAULT}.")
     mode = BusyMode.named(name) or BusyModes.of(call.pipe.settings).in_chat(call.inbound)
     for key in (call.session_key, *joined(call.session.facts, call.session_key)):
-        try:
+        with suppress(Unavailable):  # the turn that runs goes on as before; the next one reads the fact
             await tell_turn(call.pipe.turns, key, mode)
-        except Unavailable:  # the turn that runs goes on as before; the next one reads the fact
-            continue
     facts = {(call.session.id, BUSY_MODE): None if name == DEFAULT else mode.value}
     return CommandAnswer(_mode_line(mode), Change(facts=facts))
 

@@ -36,7 +36,7 @@ async def rest_of_album(lease: Lease, first: Mail, journal: Journal) -> tuple[Ma
             await sleep(min(WAIT_SECONDS, WAIT_SECONDS - age))
         rest = tuple(_following(await lease.look(AT_MOST), first))
         newest = rest[-1].inbound if rest else first.inbound
-        if newest is first.inbound or newest.id == last.id or not is_cut(newest):
+        if newest.id == last.id or not is_cut(newest):
             break
         last = newest
     return await still_waiting(rest, journal)

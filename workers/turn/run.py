@@ -22,7 +22,6 @@ from shared.messages import Inbound, Kind, Reply, Session, State, Terms
 from shared.session_key import SessionKey
 from shared.stages import stage
 from shared.store.change import Proof
-from shared.store.drafts import draft_id
 from shared.store.runs import Hold, RecordedStep
 from shared.store.secrets import SENDER_KEY
 from shared.value import changed, value
@@ -196,7 +195,7 @@ async def run(prepared: Prepared) -> Result:
         if preview is not None:
             await preview.end()
         if preview is not None and preview.has_draft and stopped.kept is not None:
-            raise Stopped(_said_so_far(stopped.kept, attempt)) from None
+            raise Stopped(_said_so_far(stopped.kept)) from None
         raise
     except (Superseded, AlreadyDone, Unavailable):  # such an attempt does not count
         raise
@@ -229,12 +228,12 @@ async def _count_failed(attempt: Attempt, kept: Result) -> None:
         log.get().warning("usage of a failed attempt not counted", key=attempt.key, error=str(error))
 
 
-def _said_so_far(kept: Result, attempt: Attempt) -> Result:
-    """What is kept of a stopped turn, with its last words in the place of the draft that showed some of them."""
+def _said_so_far(kept: Result) -> Result:
+    """What is kept of a stopped turn, with its last words as a reply: it takes the place of the draft that showed some of them."""
     last = kept.entries[-1] if kept.entries else None
     if last is None or last.role != "assistant" or not last.text:
         return kept
-    return replace(kept, replies=(Reply(last.text, draft=draft_id(attempt.mail.inbound.id)),))
+    return replace(kept, replies=(Reply(last.text),))
 
 
 async def _with_speaker(parts: TurnParts, turn: Turn, inbound: Inbound) -> Turn:
