@@ -86,10 +86,20 @@ async def bench(request: pytest.FixtureRequest, redis_url: str) -> AsyncIterator
 one_slot = pytest.mark.parametrize("bench", [1], indirect=True)
 
 
-async def test_the_oldest_and_the_newest_wake_are_taken_in_turn_and_lie_where_rq_finds_them(bench: Bench) -> None:
+async def test_the_oldest_and_the_newest_wake_are_taken_in_turn_and_lie_where_rq_finds_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pop, pops = bench.fetcher._pop, list[Any]()
+
+    async def noted(commands: Any, *about: Any) -> bytes | None:
+        pops.append(commands)
+        return await pop(commands, *about)
+
+    monkeypatch.setattr(bench.fetcher, "_pop", noted)
     await bench.queue(*(b"w%d" % n for n in range(5)))
     bench.run()
     await bench.until(lambda: len(bench.wakes.started) == 5)
+    assert all(commands is bench.fetcher._wait for commands in pops)  # with room for more, one round trip brings a wake
     assert bench.wakes.started == [b"w0", b"w4", b"w1", b"w3", b"w2"]
     assert await bench.client.lrange(popped_key(QUEUE), 0, -1) == bench.wakes.started
     assert bench.room.running == 5
