@@ -664,7 +664,7 @@ async def test_a_chat_with_many_replies_lets_others_go_first_after_as_many_round
 
 
 async def test_while_a_reply_is_sent_log_lines_are_about_the_message_that_it_answers(rig: Rig) -> None:
-    about: list[str] = []
+    about: list[str | None] = []
 
     class Logging(Scripted):
         async def send(self, part: Part) -> Receipt:

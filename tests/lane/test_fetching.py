@@ -207,7 +207,7 @@ async def test_while_the_workers_are_suspended_nothing_is_taken(bench: Bench, mo
         await sleep(0)
 
     sleep = asyncio.sleep
-    monkeypatch.setattr(fetching.asyncio, "sleep", looking)
+    monkeypatch.setattr("workers.process.fetcher.asyncio.sleep", looking)
     bench.wakes.duty.suspended = True
     await bench.queue(b"w0")
     bench.run()

@@ -102,7 +102,8 @@ def test_of_a_turn_that_is_cut_short_every_call_of_the_last_row_has_a_result(
 
 def test_a_call_with_an_id_of_an_earlier_row_has_no_result_of_that_one() -> None:
     """The ids of models are unique within a row only."""
-    before = [Row(CALLING), Began(CALL), Ended(CALL, True, "seen"), Row(tool(CALL, "seen")), Row(tool(OTHER, "sent"))]
+    before: list[Event] = [Row(CALLING), Began(CALL), Ended(CALL, True, "seen")]
+    before += [Row(tool(CALL, "seen")), Row(tool(OTHER, "sent"))]
     kept = heard(*before, Row(CALLING)).cut_short().entries
     assert [row.text for row in kept[-2:]] == [NOT_RUN, NOT_RUN]
 

@@ -43,12 +43,19 @@ async def line() -> AsyncIterator[tuple[WorkerLine, asyncio.StreamReader, asynci
         other_writer.close()
 
 
+async def read(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """What the process says next."""
+    frame: dict[str, Any] | None = await read_frame(reader)
+    assert frame is not None
+    return frame
+
+
 async def test_answers_reach_those_who_asked_in_whatever_order_they_come() -> None:
     async with line() as (asks, reader, writer):
         questions = [asyncio.create_task(asks.ask("step", {"n": n})) for n in range(3)]
         ids = {}
         for _ in questions:
-            asked = (await read_frame(reader))["step"]
+            asked = (await read(reader))["step"]
             ids[asked["n"]] = asked["id"]
         assert len({*ids.values()}) == 3
         questions[1].cancel()
@@ -57,7 +64,7 @@ async def test_answers_reach_those_who_asked_in_whatever_order_they_come() -> No
             writer.write(framed(encode_json({"id": ids[n], "is": n})))
         assert [(await questions[n])["is"] for n in (0, 2)] == [0, 2]
         later = asyncio.create_task(asks.ask("step", {"n": 3}))
-        asked = (await read_frame(reader))["step"]
+        asked = (await read(reader))["step"]
         writer.write(framed(encode_json({"id": asked["id"], "is": 3})))
         assert (await later)["is"] == 3
 
@@ -65,7 +72,7 @@ async def test_answers_reach_those_who_asked_in_whatever_order_they_come() -> No
 async def test_what_needs_no_answer_is_said_without_an_id() -> None:
     async with line() as (says, reader, _):
         says.tell("admission", {"used_up": {}})
-        assert await read_frame(reader) == {"admission": {"used_up": {}}}
+        assert await read(reader) == {"admission": {"used_up": {}}}
 
 
 async def test_a_question_that_is_too_long_is_the_agents_fault_and_is_not_sent() -> None:
@@ -73,7 +80,7 @@ async def test_a_question_that_is_too_long_is_the_agents_fault_and_is_not_sent()
         with pytest.raises(AgentFault, match="are the most"):
             await asks.ask("step", {"text": "x" * LIMIT_BYTES})
         after = asyncio.create_task(asks.ask("step", {}))
-        asked = (await read_frame(reader))["step"]
+        asked = (await read(reader))["step"]
         writer.write(framed(encode_json({"id": asked["id"]})))
         assert await after == {"id": asked["id"]}
 

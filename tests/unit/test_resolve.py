@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -194,7 +194,7 @@ def test_a_class_is_made_an_object_and_an_object_is_taken_as_it_is(module: Calla
 
 class Able:
     wants_context = True
-    own_tools = ("memory",)
+    own_tools: Sequence[str] = ("memory",)
 
     async def run(self, turn: Turn) -> Result:
         return answered("hi")
@@ -218,8 +218,8 @@ class Unwilling(Able):
 def test_an_agent_can_what_it_has_the_members_for_also_behind_an_adapter() -> None:
     able = Able()
     for agent in (able, ResultAgent(able.run, able)):
-        assert asks(agent) is able and wants_context(agent) and takes_tools(agent) is able
-        assert takes_admission(agent) is able
+        offered: list[object] = [asks(agent), takes_tools(agent), takes_admission(agent)]
+        assert offered == [able] * 3 and wants_context(agent)
         assert (context_tokens(agent), context_tokens(agent, "large")) == (100, 1000)
     unwilling = Unwilling()
     assert not wants_context(unwilling) and takes_tools(unwilling) is None
