@@ -23,6 +23,7 @@ from shared.errors import PipelineError
 from shared.http_client import HttpClient, HttpStream, open_http_client
 
 REDIRECTS = 3
+_SECONDS = 60.0  # for a request that says no time; each one here does
 _REDIRECTING = (301, 302, 303, 307, 308)
 _DOCUMENTATION = ipaddress.IPv6Network("3fff::/20")  # Python 3.11 does not know it yet
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # its last 32 bits are an IPv4 address, which is reached through it
@@ -85,14 +86,14 @@ class PublicResolver(AbstractResolver):
 
 @asynccontextmanager
 async def open_public_http(
-    own_hosts: Collection[str] = (), *, seconds: float = 60, names: AbstractResolver | None = None
+    own_hosts: Collection[str] = (), *, names: AbstractResolver | None = None
 ) -> AsyncIterator[PublicHttp]:
     """A client for addresses of strangers. `names` resolves names, where it is not the machine's own way."""
     resolver = PublicResolver(names or aiohttp.ThreadedResolver())
     guarded = aiohttp.TCPConnector(limit=0, resolver=resolver, socket_factory=_public_socket)
     async with (
-        open_http_client(connections=0, seconds=seconds, connector=guarded) as public,
-        open_http_client(connections=0, seconds=seconds) as own,
+        open_http_client(connections=0, seconds=_SECONDS, connector=guarded) as public,
+        open_http_client(connections=0, seconds=_SECONDS) as own,
     ):
         try:
             yield PublicHttp(public, own, own_hosts)

@@ -107,12 +107,20 @@ HELLO = ((Entry("assistant", "hello"),), (Reply("hello"),))
             HELLO,
         ),
         (streamed({"done": [{"text": "hello"}]}, end=b"\n\n"), HELLO),
+        (
+            Answered(
+                b'data:{"delta":"hello"}\n\ndata:{"done":[{"text":"hello"}]}\n\n', "Text/Event-Stream; charset=utf-8"
+            ),
+            HELLO,
+        ),
+        (Answered(b'{"text": "hello"}', "application/json; charset=utf-8"), HELLO),
+        (plain("x" * 1000), ((Entry("assistant", "x" * 1000),), (Reply("x" * 1000),))),  # as much as it may say
         (Answered(status=204), ((), ())),
         (plain(""), ((), ())),
     ],
 )
 async def test_an_answer_is_text_json_or_a_stream_of_events(answer: Answered, expected: object) -> None:
-    assert await answer_with(answer) == expected
+    assert await answer_with(answer, max_answer_bytes=1000) == expected
 
 
 async def test_events_come_as_the_server_sends_them_and_a_stopped_turn_keeps_them() -> None:
@@ -149,15 +157,22 @@ async def test_plain_text_is_streamed() -> None:
         ),
         (Answered(status=429), RateLimited, {"status": 429}),
         (Answered(status=503, headers={"retry_after": "9"}), RateLimited, {"retry_after": timedelta(seconds=9)}),
-        (Answered(status=503), Outage, {"status": 503}),
+        (Answered(status=529, headers={"retry_after": "9"}), RateLimited, {"status": 529, "provider": "127.0.0.1"}),
+        (Answered(status=503, headers={"retry_after": "864000"}), RateLimited, {"retry_after": timedelta(days=1)}),
+        (Answered(status=503), Outage, {"status": 503, "provider": "127.0.0.1"}),
+        (Answered(status=529), Outage, {"status": 529}),
         (Answered(status=500), Outage, {"status": 500}),
-        (replace(plain("hel"), is_cut=True), Outage, {}),
+        (Answered(status=502, headers={"retry_after": "9"}), Outage, {"status": 502}),
+        (replace(plain("hel"), is_cut=True), Outage, {"provider": "127.0.0.1"}),
         (Answered(status=408), Transient, {}),
         (Answered(status=409), Transient, {}),
         (Answered(status=425), Transient, {}),
         (streamed({"delta": "hel"}), Transient, {}),
         (Answered(status=404), Permanent, {"notice": None}),
         (in_json({"notice": "Not on Sundays."}, 422), Permanent, {"notice": "Not on Sundays."}),
+        (in_json({"notice": ["no text"]}, 400), Permanent, {"notice": None}),
+        (in_json(["no object"], 400), Permanent, {"notice": None}),
+        (in_json({"text": "created"}, 201), Permanent, {"notice": None}),
         (Answered(status=302, headers={"location": "http://127.0.0.1:1/"}), Permanent, {"notice": None}),
         (in_json({"unheard": 1}), AgentFault, {}),
         (Answered(b"{", "application/json"), AgentFault, {}),
@@ -174,6 +189,32 @@ async def test_every_other_answer_ends_as_documented(
         await answer_with(answer, max_answer_bytes=1000)
     assert type(failed.value) is error
     assert {name: getattr(failed.value, name) for name in about} == about
+
+
+@pytest.mark.parametrize(("status", "is_redirect"), [(300, True), (308, True), (399, True), (299, False), (400, False)])
+async def test_only_of_a_redirect_the_operator_is_told_to_change_the_address(status: int, is_redirect: bool) -> None:
+    with pytest.raises(Permanent) as failed:
+        await answer_with(Answered(status=status))
+    assert ("set HTTP__URL to where it leads" in str(failed.value)) == is_redirect
+
+
+async def test_a_long_notice_is_cut() -> None:
+    with pytest.raises(Permanent) as failed:
+        await answer_with(in_json({"notice": "x" * 2001}, 400))
+    assert failed.value.notice == "x" * 2000
+
+
+async def test_a_turn_without_a_run_a_token_or_a_deadline_is_posted_without_them() -> None:
+    async with open_agent_server(lambda _: plain("hi")) as server:
+        await answer_of(an_agent(server), replace(a_turn("hello"), run=""))
+        with pytest.raises(TimeoutError):
+            await answer_of(an_agent(server), replace(a_turn("hello"), deadline=time.monotonic() - 1))
+        late = replace(a_turn("late"), deadline=time.monotonic() - 1)
+        assert [event async for event in an_agent(server).run(late)][-1] == Done((Reply("hi"),))
+        first, *_, last = server.posted
+    assert first.headers["idempotency-key"] == "turn_1" and "authorization" not in first.headers
+    assert first.headers["content-type"] == "application/json" and "text/event-stream" in first.headers["accept"]
+    assert "seconds" not in first.body and last.body["seconds"] == 0
 
 
 async def test_a_server_that_is_not_there_is_an_outage_and_one_that_says_nothing_is_tried_again() -> None:

@@ -256,6 +256,23 @@ async def test_our_worker_presents_itself_as_rqs_does(
         assert mine.content.get(field) == theirs.content.get(field), field
 
 
+@pytest.mark.parametrize(("lease_seconds", "listed_s"), [(0.5, 10), (40, 120)])
+async def test_a_worker_that_died_is_listed_for_three_leases_and_a_minute_and_no_time_is_too_short_for_its_beats(
+    client: redis.Redis, settings: Settings, lease_seconds: float, listed_s: int
+) -> None:
+    lives: list[int] = []
+
+    class Asking:
+        async def run(self, turn: Turn) -> Result:
+            lives.append(client.ttl(f"rq:worker:{NAME}"))
+            return Result()
+
+    async with open_pipeline(settings.model_copy(update={"lease_seconds": lease_seconds})) as pipe:
+        await Rig(pipe).accept()
+        await our_work(pipe, Asking(), lambda: finished(client))
+    assert listed_s + 60 - 30 < lives[0] <= listed_s + 60  # a machine may be slow; then less is left
+
+
 async def test_a_job_that_runs_long_is_reported_before_its_entries_run_out(
     client: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

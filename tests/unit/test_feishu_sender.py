@@ -13,7 +13,7 @@ from shared.errors import Undeliverable
 from shared.messages import Part, Source
 from shared.platforms.feishu import FACTS, FeishuSettings
 from shared.platforms.feishu_api import open_api
-from tests.support.feishu import APP_ID, APP_SECRET, FakeFeishu, open_feishu
+from tests.support.feishu import APP_ID, APP_SECRET, FakeFeishu, Refused, open_feishu
 from tests.support.uploads import no_files
 from workers.delivery.feishu import FeishuSender
 
@@ -111,3 +111,21 @@ async def test_a_thread_that_we_may_not_read_is_answered_in_its_chat(
     fake.unreadable = code
     await sender.send(a_part(TOPIC))
     assert [(shown["chat"], shown["thread"]) for shown in fake.shown] == [("oc_group", None)]
+
+
+WHEREVER = [230002, 230006, 230013, 230017, 230018, 230019, 230022, 230025, 230027, 230045, 230050, 232009]
+
+
+@pytest.mark.parametrize("code", [*WHEREVER, 230011, 230071])
+async def test_a_reply_that_feishu_refuses_is_sent_without_pointing_unless_it_would_be_refused_there_too(
+    fake: FakeFeishu, sender: FeishuSender, code: int
+) -> None:
+    fake.trouble.append(Refused(code))
+    part = replace(a_part(replace(DIRECT, chat="oc_group", chat_type="group")), answers="om_1")
+    if code in WHEREVER:
+        with pytest.raises(Undeliverable):
+            await sender.send(part)
+    else:
+        await sender.send(part)
+    assert len(fake.sends()) == (1 if code in WHEREVER else 2)
+    assert len(fake.shown) == (0 if code in WHEREVER else 1)

@@ -217,7 +217,7 @@ async def test_a_change_that_is_under_way_ends_before_the_answer_unless_another_
         await goes_on.wait()
         done.append(True)
 
-    showing.shown.show = slow  # type: ignore[method-assign,assignment]
+    showing.shown.show = slow  # type: ignore[method-assign]
     showing.write("x" * LEAST)
     await asked.wait()
     showing.lease.lost = lost

@@ -49,7 +49,7 @@ async def open_parts(pipe: Pipeline, agent: Agent | Answers, worker: str) -> Asy
     media = settings.media
     async with (
         open_senders(pipe) as senders,
-        open_public_http(media.allowed_hosts, seconds=media.fetch_seconds) as public,
+        open_public_http(media.allowed_hosts) as public,
         AsyncExitStack() as stack,
     ):
         others = {
