@@ -1,7 +1,7 @@
-"""The spans of messages. Only this file imports OpenTelemetry, and it is imported only where TRACE__ENABLED.
+"""The spans of messages. Only this file and span_sender.py import OpenTelemetry, and they are imported only where TRACE__ENABLED.
 
-A span is kept as the few values that it has, and becomes OpenTelemetry's when it ends. A span of the SDK costs four times as much,
-because it has locks, limits and lists of events that ours do not need.
+A span is kept as the few values that it has. The thread that sends it makes its bytes (shared/otlp.py). Only an exporter that is
+none of ours is given OpenTelemetry's `ReadableSpan`: with it, and with OpenTelemetry's encoder, a span costs three times as much.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
+from functools import lru_cache
 from hashlib import blake2b
 from random import Random
 from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from opentelemetry import context, trace
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
@@ -24,6 +25,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from shared import VERSION
+from shared.otlp import encoded_form, encoded_span
+from shared.span_sender import KNOWS_VERSIONS, SpanSender
 from shared.tracing import current
 from shared.value import value
 
@@ -63,25 +66,40 @@ SPANS: Mapping[str, SpanForm] = {
     "delivery": SpanForm("process deliveries", SpanKind.CONSUMER, follows=True),
     "send": SpanForm("send", SpanKind.CLIENT),
 }
-_decided: ContextVar[bool] = ContextVar("sampled", default=False)  # whether this task's message was drawn, or not
+_left_out: ContextVar[bool] = ContextVar("left out", default=False)  # this task's message was not drawn
+
+
+@value
+class Shape:
+    """What the spans of a stage have in common that deals with the same platform, model or tool."""
+
+    name: str
+    form: SpanForm
+    attributes: Mapping[str, str]
+    encoded: bytes
 
 
 class MessageSpan:
-    """What is recorded of a stage that runs."""
+    """What is recorded of a stage that runs. `end` once, in the same task if it holds others."""
 
-    __slots__ = ("_began_ns", "_kind", "_links", "_name", "_parent", "_tracing", "attributes", "context")
+    __slots__ = (
+        "_began_ns", "_ended_ns", "_failed", "_links", "_parent", "_shape", "_tokens", "_tracing", "attributes", "context"
+    )  # fmt: skip
 
     def __init__(
-        self, tracing: Tracing, form: SpanForm, about: str, parent: SpanContext | None, links: tuple[Link, ...] = ()
+        self, tracing: Tracing, shape: Shape, parent: SpanContext | None, links: tuple[SpanContext, ...] = ()
     ) -> None:
         trace_id = tracing.random.getrandbits(128) or 1 if parent is None else parent.trace_id
         self.context = SpanContext(trace_id, tracing.random.getrandbits(64) or 1, is_remote=False, trace_flags=_SAMPLED)
         self.attributes: dict[str, str | int | float] = {}
         self._tracing = tracing
-        self._name = _named(form, about)
-        self._kind = form.kind
+        self._shape = shape
         self._parent = parent
         self._links = links
+        self._tokens: tuple[Token[MessageSpan | None], Token[Context]] | None = None
+        if shape.form.holds:
+            below_ours = trace.set_span_in_context(NonRecordingSpan(self.context))  # spans of an agent's own library
+            self._tokens = (current.set(self), context.attach(below_ours))
         self._began_ns = time_ns()
 
     @property
@@ -98,49 +116,58 @@ class MessageSpan:
 
     def end(self, error: BaseException | None) -> None:
         """End it. Of an error its kind is kept, and not its text, which may quote a message."""
-        failed = error is not None and not isinstance(error, GeneratorExit)
-        if failed:
+        if self._tokens is not None:
+            held, otel = self._tokens
+            context.detach(otel)
+            current.reset(held)
+            self._tokens = None
+        self._failed = error is not None and not isinstance(error, GeneratorExit)
+        if self._failed:
             self.attributes["error.type"] = type(error).__name__
-        self._tracing.processor.on_end(
-            ReadableSpan(
-                self._name,
-                self.context,
-                self._parent,
-                self._tracing.resource,
-                self.attributes,
-                links=self._links,
-                kind=self._kind,
-                instrumentation_scope=_SCOPE,
-                status=_ERROR if failed else _UNSET,
-                start_time=self._began_ns,
-                end_time=time_ns(),
-            )
+        self._ended_ns = time_ns()
+        self._tracing.keep(self)
+
+    def encoded(self) -> bytes:
+        """As OTLP has it, once it has ended."""
+        parent, links = self._parent, self._links
+        return encoded_span(
+            (self.context.trace_id, self.context.span_id),
+            None if parent is None else parent.span_id,
+            parent is not None and parent.is_remote,
+            self._shape.encoded,
+            (self._began_ns, self._ended_ns),
+            self.attributes.items(),
+            [(link.trace_id, link.span_id) for link in links] if links else (),
+            self._failed,
+        )
+
+    def readable(self) -> ReadableSpan:
+        """As the SDK has it, once it has ended."""
+        return ReadableSpan(
+            self._shape.name,
+            self.context,
+            self._parent,
+            self._tracing.resource,
+            {**self._shape.attributes, **self.attributes},
+            links=[Link(link) for link in self._links],
+            kind=self._shape.form.kind,
+            instrumentation_scope=_SCOPE,
+            status=_ERROR if self._failed else _UNSET,
+            start_time=self._began_ns,
+            end_time=self._ended_ns,
         )
 
 
-class OpenSpan:
-    """A span that has begun, or the decision that a message has none. `end` once, in the same task if it holds others."""
+class NotDrawn:
+    """A message that has no spans. `end` once, in the same task."""
 
-    __slots__ = ("_otel", "_span", "_tokens")
+    __slots__ = ("_token",)
 
-    def __init__(self, span: MessageSpan | None, *, holds: bool) -> None:
-        self._span = span
-        self._otel: Token[Any] | None = None
-        self._tokens: tuple[Token[Any], ...] = ()
-        if holds:
-            self._tokens = (current.set(span), _decided.set(True))
-            if span is not None:  # an agent's own library adds its spans below ours
-                self._otel = context.attach(trace.set_span_in_context(NonRecordingSpan(span.context)))
+    def __init__(self) -> None:
+        self._token = _left_out.set(True)
 
     def end(self, error: BaseException | None) -> None:
-        if self._otel is not None:
-            context.detach(self._otel)
-        if self._tokens:
-            span, decided = self._tokens
-            current.reset(span)
-            _decided.reset(decided)
-        if self._span is not None:
-            self._span.end(error)
+        _left_out.reset(self._token)
 
 
 class Tracing:
@@ -150,39 +177,38 @@ class Tracing:
         self.resource = Resource.create(
             {"service.name": f"keyturn-{process.replace(' ', '-')}", "service.version": VERSION}
         )
-        self.processor: SpanProcessor = (
-            BatchSpanProcessor(OTLPSpanExporter()) if exporter is None else SimpleSpanProcessor(exporter)
+        self._processor: SpanProcessor = (
+            BatchSpanProcessor(SpanSender(self.resource, _SCOPE)) if exporter is None else SimpleSpanProcessor(exporter)
         )
+        self._sends_ours = exporter is None and KNOWS_VERSIONS
         self.random = Random()
         self._sample = block.sample
         self._join = block.join
         self._key = key.encode()[:64]
         # An agent's own library may add its spans to ours.
         self._provider = TracerProvider(sampler=ALWAYS_ON, resource=self.resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(self.processor)
+        self._provider.add_span_processor(self._processor)
         if exporter is None:
             trace.set_tracer_provider(self._provider)
 
-    def begin(self, stage: str, about: str, traceparent: str | None) -> OpenSpan | None:
+    def begin(self, stage: str, about: str, traceparent: str | None) -> MessageSpan | NotDrawn | None:
         """The span of a stage that begins; None where the message has none. `traceparent` is what its record holds."""
         form = SPANS.get(stage)
         if form is None:  # it is outside of the spans of its message
             return None
-        inside = current.get()
-        if inside is None:
-            if form.draws and not _decided.get():
-                drawn = self.random.random() < self._sample
-                return OpenSpan(MessageSpan(self, form, about, None) if drawn else None, holds=True)
-            if not form.follows or (followed := _remote(traceparent)) is None:
-                return None
-            parent, links = (followed, ()) if self._join else (None, (Link(followed),))
-            span = MessageSpan(self, form, "", parent, links)
-        elif form.follows:
-            return None  # one that is inside another already
-        else:
-            span = MessageSpan(self, form, about, inside.context)
-        span.attributes.update(_described(stage, about))
-        return OpenSpan(span, holds=form.holds)
+        if (inside := current.get()) is not None:  # one that follows is inside another already
+            return None if form.follows else MessageSpan(self, _shape(stage, about), inside.context)
+        if form.draws and not _left_out.get():
+            drawn = self.random.random() < self._sample
+            return MessageSpan(self, _shape(stage, about), None) if drawn else NotDrawn()
+        if not form.follows or (followed := _remote(traceparent)) is None:
+            return None
+        parent, links = (followed, ()) if self._join else (None, (followed,))
+        return MessageSpan(self, _shape(stage, about), parent, links)
+
+    def keep(self, span: MessageSpan) -> None:
+        """Have a span sent that has ended."""
+        self._processor.on_end(cast(ReadableSpan, span) if self._sends_ours else span.readable())
 
     def hashed(self, session_key: str) -> str:
         """A session key that tells conversations apart and nobody who they are."""
@@ -193,9 +219,24 @@ class Tracing:
         self._provider.shutdown()
 
 
+def _shape(stage: str, about: str) -> Shape:
+    """Shapes are kept, but 256 at most and none with a long name: a model may make names of tools up."""
+    return _kept_shape(stage, about) if len(about) <= 64 else _new_shape(stage, about)
+
+
+def _new_shape(stage: str, about: str) -> Shape:
+    form, attributes = SPANS[stage], _described(stage, about)
+    name = _named(form, about)
+    otlp_kind = form.kind.value + 1
+    return Shape(name, form, attributes, encoded_form(name, otlp_kind, attributes.items()))
+
+
+_kept_shape = lru_cache(256)(_new_shape)
+
+
 def _named(form: SpanForm, about: str) -> str:
     """Few names in all: what a model made up is no name of a span."""
-    if not about or form.name == "send turns":
+    if not about or form.follows or form.name == "send turns":
         return form.name
     return f"{form.name} {about}" if _ORDINARY_NAME.fullmatch(about) else form.name
 

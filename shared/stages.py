@@ -15,6 +15,7 @@ from prometheus_client import Histogram
 
 from shared import log, metrics, tracing
 from shared.failpoints import reach
+from shared.tracing import current
 from shared.value import value
 
 
@@ -24,11 +25,12 @@ class Watched:
 
     seconds: Histogram | None = None  # None: it is not timed
     points: tuple[str, str] | None = None  # the failpoints before and after it; None: it has none, or only inside
+    draws: bool = False  # its span may begin a trace (shared/spans.py)
 
 
 STAGES: Mapping[str, Watched] = {
-    "receive": Watched(),
-    "accept": Watched(metrics.SECONDS["accept"]),
+    "receive": Watched(draws=True),
+    "accept": Watched(metrics.SECONDS["accept"], draws=True),
     "turn": Watched(),
     "load": Watched(points=("load.before", "load.after")),
     "fetch": Watched(metrics.SECONDS["fetch"], ("fetch.before", "fetch.after")),
@@ -51,8 +53,11 @@ class stage:
     __slots__ = ("_began", "_span", "_traced", "_watched")
 
     def __init__(self, name: str, about: str = "", trace: str | None = None) -> None:
-        self._watched = STAGES[name]
-        self._traced = None if tracing.active is None else (tracing.active, name, about, trace)
+        self._watched = watched = STAGES[name]
+        by = tracing.active
+        if by is not None and not (watched.draws or trace or current.get()):
+            by = None  # of a message that is not traced
+        self._traced = None if by is None else (by, name, about, trace)
 
     def __enter__(self) -> None:
         watched = self._watched

@@ -21,7 +21,7 @@ from shared.messages import Inbound
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
 from shared.settings.watching import TraceBlock
-from shared.stages import stage
+from shared.stages import STAGES, stage
 from tests.flow.test_tools import calling, config, says
 from tests.support.openai import MODEL, a_call, open_provider
 from tests.support.pipe import Rig, an_inbound, key_of
@@ -180,6 +180,12 @@ async def test_a_trace_that_is_none_is_followed_by_nobody(tracing_pipe: Any, tra
         with stage("turn", "api", trace), stage("commit"):
             pass
         assert traced.spans() == {}
+
+
+def test_the_stages_that_may_begin_a_trace_are_those_whose_spans_do() -> None:
+    assert {name for name, watched in STAGES.items() if watched.draws} == {
+        name for name, form in spans.SPANS.items() if form.draws
+    }
 
 
 def test_a_trace_travels_in_a_record_and_takes_no_place_where_there_is_none() -> None:
