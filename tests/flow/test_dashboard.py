@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +21,7 @@ import redis
 from pydantic import SecretStr
 from starlette.requests import Request
 
+from keyturn.cli.app import command
 from keyturn.cli.doctor.processes import check_processes
 from keyturn.dashboard import watch
 from keyturn.dashboard.access import LoginFiles, Role
@@ -28,6 +31,7 @@ from keyturn.dashboard.guard import Form
 from keyturn.dashboard.pages import live
 from keyturn.dashboard.pages import sessions as session_pages
 from keyturn.dashboard.pages.live import EVERY_SECONDS
+from keyturn.dashboard.render import link
 from shared.errors import Unavailable
 from shared.lane.rq_names import WORKER_PREFIX, WORKERS, WorkerField, time_text
 from shared.mail import encode_mail
@@ -493,12 +497,50 @@ async def test_a_session_is_deleted_after_a_second_look_and_only_as_it_was_seen(
 
 
 async def test_every_button_of_a_change_has_its_command_beside_it(rig: Rig, admin: Visitor) -> None:
-    await rig.accept("hello")
+    accepted = await rig.accept("hello")
     await rig.lease(KEY)
     assert f"keyturn keys stop {KEY}" in (await admin.page("/conversation", key=KEY)).text
     id = await a_dead_letter(rig, "hello", "c2")
     assert f"keyturn dead replay {id}" in (await admin.page("/dead/letter", id=id)).text
+    assert f"keyturn messages drop {accepted.id} --quiet" in (await admin.page("/messages", id=accepted.id)).text
     assert len(FORMS) > 10
+
+
+async def test_every_command_that_a_page_shows_is_one_that_the_command_line_takes(rig: Rig, admin: Visitor) -> None:
+    accepted = await rig.accept("hello")
+    await rig.run_turns()
+    session = await rig.pipe.store.sessions.find(KEY)
+    assert session is not None
+    letter = await a_dead_letter(rig, "hello", "c2")
+    await rig.accept("again")
+    await rig.lease(KEY)
+    await pause(rig.pipe, "platform:webhook", by="ann")
+    asked = [
+        *(room.path for room in PAGES if room.path != "/live"),
+        *(link("/conversation", key=key) for key in (KEY, "to:webhook:c1")),
+        link("/messages", id=accepted.id),
+        link("/dead/letter", id=letter),
+        link("/session", id=session["id"]),
+        *(link("/sessions", q=words) for words in ("hello", "-x", "--owner '")),
+    ]
+    shown = {line for path in asked for line in _commands((await admin.get(path)).text)}
+    assert len(shown) > 20 and {"keyturn sessions search hello", "keyturn sessions search -- -x"} < shown
+    for line in sorted(shown):
+        _understood(line)
+
+
+def _commands(html: str) -> list[str]:
+    return [unescape(line) for line in re.findall(r"<code>(keyturn [^<]*)</code>", html)]
+
+
+def _understood(line: str) -> None:
+    """Refused as the command line would refuse it; nothing is run."""
+    name, *words = shlex.split(line)
+    found: Any = command()
+    while hasattr(found, "commands"):
+        name, *words = words
+        found = found.commands[name]
+    found.make_context(name, words)
 
 
 async def test_settings_in_force_show_no_secret(admin: Visitor) -> None:
