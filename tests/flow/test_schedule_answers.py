@@ -106,6 +106,15 @@ async def test_an_answer_that_says_nothing_is_a_file_and_no_message(
     assert await told(pipe) == [] and len(list(tmp_path.glob("cron/output/sch_1/*.md"))) == 1
 
 
+async def test_an_answer_that_says_nothing_and_has_no_file_either_is_no_failure_where_nobody_wants_the_file(
+    pipe: Pipeline, tmp_path: Path
+) -> None:
+    (tmp_path / "cron").write_text("a file where the directory should be")
+    await keep(pipe, a_schedule(targets=parse_targets([CHAT])))
+    assert (await ScheduleSender(pipe).send(a_part(" \n"))).message_id == ""
+    assert await told(pipe) == []
+
+
 async def test_the_answer_of_a_schedule_that_was_removed_goes_nowhere(pipe: Pipeline, tmp_path: Path) -> None:
     assert (await ScheduleSender(pipe).send(a_part())).message_id == "removed"
     assert await told(pipe) == [] and not (tmp_path / "cron").exists()
