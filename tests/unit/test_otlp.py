@@ -6,7 +6,7 @@ import sys
 from enum import IntEnum
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -76,6 +76,7 @@ def sent(tracing: spans.Tracing, *given: spans.MessageSpan) -> ExportTraceServic
     return caught.request
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine takes its time
 @given(
     attributes=st.dictionaries(st.text(), VALUES),
     stage=st.sampled_from(sorted(spans.SPANS)),
