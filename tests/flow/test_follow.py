@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
+from shared import keys
 from shared.lane_key import Destination
 from shared.pipeline import Pipeline, open_pipeline
 from shared.reading import replies as follow
@@ -259,17 +260,18 @@ async def test_a_follower_whose_connection_to_redis_fell_silent_listens_on_a_new
     address = urlsplit(redis_url)
     assert address.port is not None
     proxy, direct = Proxy(address.port), RedisServer(redis_url)
+    channel = keys.events("agent:main:api:dm:c1")
     await proxy.open()
     server = RedisServer(redis_url.replace(f":{address.port}", f":{proxy.port}"))
     try:
-        async with asyncio.timeout(60), follow.Bell(server, "channel") as bell:
-            while await direct.client.publish("channel", "ring") == 0:
+        async with asyncio.timeout(60), follow.Bell(server, channel) as bell:
+            while await direct.client.publish(channel, "ring") == 0:
                 await bell.rings()  # it begins to listen
             while not await bell.rings():  # the one ring that reached it
                 pass
             proxy.mute()
             while not await bell.rings():
-                await direct.client.publish("channel", "ring")
+                await direct.client.publish(channel, "ring")
     finally:
         await server.close()
         await direct.close()

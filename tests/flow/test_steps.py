@@ -25,6 +25,7 @@ from tests.support import counted
 from tests.support.counted import Killed, World
 from tests.support.openai import KEY, MODEL, Asked, Provider, a_call, open_provider
 from tests.support.pipe import Rig, control_key, key_of
+from tests.support.redis_roles import as_role
 from tests.support.working import working
 from workers.agents.functions import GeneratorAgent
 from workers.agents.isolated import Isolated
@@ -358,8 +359,8 @@ async def test_ag19_a_plain_answer_costs_what_an_echo_costs_and_one_statement_th
 ) -> None:
     statements: list[str] = []
     trips: list[str] = []
-    database, server = rig.pipe.store.database, rig.pipe.servers.all[0]
-    read, write, send, asked = database.read, database.write, server._calls._send, server.asked
+    database = rig.pipe.store.database
+    read, write = database.read, database.write
 
     async def reading(*given: Any) -> Any:
         statements.extend(step.statement.name for step in given)
@@ -371,7 +372,7 @@ async def test_ag19_a_plain_answer_costs_what_an_echo_costs_and_one_statement_th
 
     async def sending(calls: Any) -> Any:
         trips.append("+".join(script.name for script, _, _ in calls))
-        return await send(calls)
+        return await sent(calls)
 
     async def asking(answer: Any) -> Any:
         trips.append("asked")
@@ -383,6 +384,8 @@ async def test_ag19_a_plain_answer_costs_what_an_echo_costs_and_one_statement_th
         await rig.run_turns()
         await rig.accept("hello")
         lease = await rig.lease()
+        server = as_role("worker", rig.pipe.servers.all[0])
+        sent, asked = server._calls._send, server.asked
         monkeypatch.setattr(database, "read", reading)
         monkeypatch.setattr(database, "write", writing)
         monkeypatch.setattr(server._calls, "_send", sending)

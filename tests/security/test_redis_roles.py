@@ -33,6 +33,7 @@ from shared.operating.pauses import pause, resume
 from shared.pipeline import Pipeline, open_pipeline
 from shared.redis_roles import ROLES
 from shared.settings import Settings
+from tests.support import redis_roles
 from tests.support.dashboard import visiting
 from tests.support.door import a_body, open_door
 from tests.support.pipe import Rig, an_inbound
@@ -73,6 +74,14 @@ MAY_NOT = {
         ("EVAL", "return 1", "0"),
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def own_connections() -> Iterator[None]:
+    """Each pipeline of these tests has the URL of one role, also with --redis-roles."""
+    redis_roles.set_servers_of_roles(False)
+    yield
+    redis_roles.set_servers_of_roles(redis_roles.is_on)
 
 
 @pytest.fixture(scope="module")

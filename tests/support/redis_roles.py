@@ -66,10 +66,15 @@ def switch_on() -> None:
     """From now on, in this process."""
     global is_on
     is_on = True
-    redis_servers.RedisServer = _ServerOfRoles  # type: ignore[misc]
+    set_servers_of_roles()
     _give_users_to_every_valkey()
     _hear_of_missing_commands()
     _let_tasks_keep_their_role()
+
+
+def set_servers_of_roles(on: bool = True) -> None:
+    """Whether pipelines that are opened from now on play roles. A test that opens one for each role itself needs them not to."""
+    redis_servers.RedisServer = _ServerOfRoles if on else RedisServer  # type: ignore[misc]
 
 
 @contextmanager
@@ -106,6 +111,11 @@ def of_process(arguments: Sequence[str], environment: Mapping[str, str]) -> dict
 
 def role_of_command(command: str) -> str:
     return ROLE_OF_COMMAND.get(command, "operator")
+
+
+def as_role(name: str, server: RedisServer) -> RedisServer:
+    """What a role talks to this server with, once it has."""
+    return server.of_role(name) if isinstance(server, _ServerOfRoles) else server
 
 
 def watch(client: redis.Redis) -> None:
@@ -215,7 +225,10 @@ class _ServerOfRoles(RedisServer):
 
     @property
     def is_silent(self) -> bool:
-        return self._server().is_silent
+        return any(server.is_silent for server in self._servers.values())
+
+    def of_role(self, name: str) -> RedisServer:
+        return self._servers[name]
 
     @property
     def client(self) -> aioredis.Redis:  # type: ignore[override]
