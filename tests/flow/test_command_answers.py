@@ -118,6 +118,24 @@ async def test_what_is_no_command_is_answered_with_the_nearest_one_that_help_sho
 
 
 @pytest.mark.parametrize(
+    ("command", "limit", "told"),
+    [
+        ("steer", 20_000, None),
+        ("answer", 4096, "There is no open question here."),
+        ("goal", 4000, None),
+        ("title", 256, "A title has at most 100 characters; this one has 256."),
+    ],
+)
+async def test_a_command_takes_as_much_as_its_words_may_need(
+    rig: Rig, command: str, limit: int, told: str | None
+) -> None:
+    refused = f"/{command} takes at most {limit:,} characters; these are {limit + 1:,}."
+    assert await say(rig, f"/{command} {'x' * (limit + 1)}") == refused
+    said = await say(rig, f"/{command} {'x' * limit}")
+    assert said == told if told is not None else "takes at most" not in said and "x" * 1000 in said
+
+
+@pytest.mark.parametrize(
     ("about", "costs"),
     [
         ({"cost": "estimated", "cost_usd": "0.25"}, "about $0.2500"),
