@@ -111,13 +111,14 @@ async def test_a_long_conversation_is_summarised_in_rounds_and_the_rest_the_next
     wish = CompressionWish(turns=1, topic="tea")
     first = await compress(pipe, key_of(), session, model, None, wish)
     assert first is not None and first.is_partial and len(model.asked) == compression.ROUNDS == 5
-    assert "record so far" not in model.asked[0]
+    assert model.asked[0].startswith("The chat since then:\n")
     assert model.asked[1].startswith("The record so far:\nrecord 1\n\nThe chat since then:\n")
     assert all(asked.endswith("\n\nKeep everything about this in detail: tea") for asked in model.asked)
     assert (first.rows, first.change.facts[session.id, "summary"]) == ((24, 15), "record 5")
     session = await said(pipe, change=first.change)
     second = await compress(pipe, key_of(), session, model, None, CompressionWish(turns=1))
     assert second is not None and second.is_partial and model.asked[5].startswith("The record so far:\nrecord 5\n\n")
+    assert not model.asked[5].endswith("\n\n")  # no topic, no words about it
     assert second.rows == (15, 5) and first.tokens[0] > first.tokens[1] == second.tokens[0] > second.tokens[1]
     session = await said(pipe, change=second.change)
     third = await compress(pipe, key_of(), session, model, None, CompressionWish(turns=1))
