@@ -46,6 +46,7 @@ async def chooses(turn: Turn) -> Any:
         ("/answer 3", NO_SUCH, "open"),
         ("/answer 0002", NO_SUCH, "open"),
         ("/answer green", NO_SUCH, "open"),
+        ("/answer no", NO_SUCH, "open"),
         ("/approve", OWN_WORDS, "open"),
         ("/answer 2 blue", WHICH, "open"),
         ("/answer 00001 blue", WHICH, "open"),
@@ -56,7 +57,7 @@ async def chooses(turn: Turn) -> Any:
         ("/answer {id} 2", "blue: blue", "answered"),
         ("/deny {id}", "no: /deny", "answered"),
         ("/answer {id} 3", NO_SUCH, "open"),
-        ("/answer {id} blue", NO_SUCH, "open"),  # no button gives words
+        ("/answer {id} red", NO_SUCH, "open"),  # no button gives words
         ("/approve {id}", OWN_WORDS, "open"),
     ],
 )

@@ -15,7 +15,7 @@ from shared.clock import now_ms
 from shared.context.marks import AT, PROACTIVE
 from shared.errors import AlreadyDone, Superseded, Unavailable
 from shared.lane.lease import LeaseState
-from shared.messages import Entry, Kind, Media, OwnInbound, Part, Reply
+from shared.messages import Entry, Kind, Media, OwnInbound, Part, Reply, Terms
 from shared.pipeline import open_pipeline
 from shared.settings import MemorySettings, Settings
 from shared.store.change import Commit, Committed
@@ -228,3 +228,5 @@ async def test_notes_are_read_only_for_a_model_that_is_told_them(
         agent = Rig(pipe).parts().agent
         parts = TurnParts(pipe, agent, agent, "test", some if has_model else None, some if has_context else None)
         assert parts.notes_of(key_of(), an_inbound()) == notes
+        alone = replace(an_inbound(), terms=Terms(history=()))  # a request of which nothing is kept
+        assert parts.notes_of(key_of(), alone) == (notes and "")

@@ -405,6 +405,32 @@ async def test_a_control_message_that_cannot_be_read_is_set_aside_and_the_next_i
     assert await ended(rig.pipe, broken, after) == [("dead", "malformed"), ("answered", None)]
 
 
+@pytest.mark.parametrize("durability", ["journal", "redis"])
+async def test_a_control_message_is_recorded_with_its_attempts(
+    make_settings: Callable[..., Settings], durability: str
+) -> None:
+    async with open_pipeline(make_settings(durability=durability)) as pipe:
+        rig = Rig(pipe)
+        for failed in range(2):
+            accepted = await rig.accept("/status")
+            lease = await rig.lease()
+            if failed:
+                await lease.begin(lease.mail[0].seq)
+                await lease.release(spent=True)
+                lease = await rig.lease()
+            await rig.turns(lease)
+            row = await pipe.store.journal.find(accepted.id)
+            assert row is not None and (row["state"], row["attempts"]) == ("answered", 1 + failed)
+
+
+async def test_a_control_message_that_cannot_be_read_has_had_no_attempt(rig: Rig) -> None:
+    broken = await rig.accept("/stop")
+    await write(rig.pipe.store, "UPDATE inbox SET payload = '{}' WHERE id = :id", id=broken.id)
+    await rig.run_turns()
+    row = await rig.pipe.store.journal.find(broken.id)
+    assert row is not None and (row["state"], row["attempts"]) == ("dead", 0)
+
+
 async def test_a_trace_shows_when_a_control_message_ended(rig: Rig) -> None:
     accepted = await rig.accept("/status")
     await rig.run_turns()

@@ -12,7 +12,7 @@ import pytest
 from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
 from shared.door import accept
-from shared.errors import Superseded
+from shared.errors import Superseded, Unavailable
 from shared.messages import Inbound
 from shared.pipeline import Pipeline, open_pipeline
 from shared.settings import ResetRule, ResetSettings, Settings
@@ -264,6 +264,39 @@ async def test_a_message_that_waited_for_a_worker_is_judged_by_when_it_came(rig:
     await accept(rig.pipe, replace(inbound, received_at=now_ms() - 5 * HOUR_MS))
     await rig.run_turns()
     assert len(agent.turns[1].history) == 2
+
+
+@pytest.mark.parametrize("received_at", [0, LATEST], ids=["no time", "a clock ahead"])
+async def test_a_message_that_does_not_say_when_it_came_or_says_a_time_to_come_is_judged_by_now(
+    rig: Rig, received_at: int
+) -> None:
+    lifetime, now = rig.parts().lifetime, now_ms()
+    session = (await rig.pipe.store.transcript.load(key_of(), ""))[0]
+    inbound = replace(an_inbound(), received_at=received_at)
+    for hours, why in ((0.25, None), (0.75, "idle")):
+        known = replace(session, message_count=2, updated_at=now - int(hours * HOUR_MS))
+        assert lifetime.over(known, inbound) == why
+    silent = replace(session, message_count=0, updated_at=now - HOUR_MS)
+    assert lifetime.over(silent, inbound) is None
+
+
+async def test_a_thread_whose_dm_cannot_be_read_now_begins_when_it_can(
+    rig: Rig, agent: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send(rig, in_dm("hello"))
+    accepted = await accept(rig.pipe, in_dm("in here", thread="7"))
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise Unavailable("no database")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.pipe.store.transcript, "window", away)
+        lease = await rig.lease(accepted.session_key)
+        with pytest.raises(Unavailable):
+            await rig.turns(lease)
+        await lease.release(spent=False)
+    await rig.run_turns(accepted.session_key)
+    assert [entry.text for entry in agent.turns[1].history] == ["hello", "answer 1"]
 
 
 async def test_a_session_that_somebody_came_back_to_is_not_over_for_its_age(rig: Rig, agent: Recorder) -> None:

@@ -97,7 +97,8 @@ async def test_the_last_record_has_what_was_not_sent_yet_and_what_the_answer_has
 ) -> None:
     async with watching(rig, "in_a") as one:
         live = LiveText([rig.pipe.servers.of_key("k")], one.channel, 3)
-        for event in (Delta(""), Thought(""), Delta("first"), Row(Entry("tool", "found")), Row(Entry("assistant", ""))):
+        tool, answer = Row(Entry("tool", "found")), Row(Entry("assistant", ""))
+        for event in (Delta(""), Thought(""), Delta("first"), tool, Delta(" half"), answer):
             live.take(event)
         await asyncio.sleep(0)  # the first text is on its way, and the rest waits for it
         live.take(Delta("second "))
@@ -111,7 +112,7 @@ async def test_the_last_record_has_what_was_not_sent_yet_and_what_the_answer_has
         live.close()
     assert {record.attempt for record in found} == {3}
     assert [said for record in found for said in record.said] == [
-        SaidText(0, 0, "first"),
+        SaidText(0, 0, "first half"),
         SaidText(1, 0, "second "),
         SaidText(2, 0, "anew"),
     ]

@@ -15,17 +15,27 @@ from shared.agent.turn import Speaker
 from shared.messages import Source
 from shared.pipeline import open_pipeline
 from shared.public_http import PublicHttp, open_public_http
-from shared.settings import Settings
+from shared.settings import MemorySettings, Settings
 from tests.flow.test_own_tools import asked, calling, config, says
 from tests.flow.test_search import say
+from tests.store.books import ask
 from tests.support.openai import a_call, open_provider
 from tests.support.pipe import Rig, an_inbound, key_of
 from workers.agents.tools.tool import CallContext
-from workers.side.looking_tools import ELSEWHERE, NOTE_MOST, PAGE_CHARACTERS, memory_tools, search_tools, web_tools
+from workers.side.looking_tools import (
+    ELSEWHERE,
+    NOTE_MOST,
+    PAGE_CHARACTERS,
+    WORDS_MOST,
+    memory_tools,
+    search_tools,
+    web_tools,
+)
 from workers.side.page_text import page_text
 
 MakeSettings = Callable[..., Settings]
 OWNER = "webhook:u=u1"
+TASK = "agent:main:task:dm:t1"
 PAGE = """<html><head><title>Out of sight</title><style>p {}</style></head><body><script>alert(1)</script>
 <h1>Herons &amp; more</h1><p>They <b>eat</b>
 fish.</p><ul><li>one<li>two</ul></body></html>"""
@@ -78,8 +88,47 @@ async def test_a_note_of_the_models_is_kept_once_and_is_the_users_to_read_and_de
 @pytest.mark.parametrize("note", ["", " \n ", "x" * (NOTE_MOST + 1)])
 async def test_a_note_without_words_or_with_too_many_is_refused(rig: Rig, note: str) -> None:
     await say(rig, "hello")
-    _, add = memory_tools(rig.pipe)
+    listed, add = memory_tools(rig.pipe)
     assert (await add.run({"note": note}, context())).startswith("Not done")
+    assert await listed.run({}, context()) == "Nothing is noted."
+
+
+@pytest.mark.parametrize("note", ["x", "x" * NOTE_MOST])
+async def test_a_note_of_one_character_and_one_of_as_many_as_may_be_are_kept(rig: Rig, note: str) -> None:
+    await say(rig, "hello")
+    listed, add = memory_tools(rig.pipe)
+    assert await add.run({"note": note}, context()) == "Noted."
+    assert await listed.run({}, context()) == f"- {note}"
+
+
+async def test_whoever_has_no_name_here_but_another_id_has_their_own_notes(rig: Rig) -> None:
+    await say(rig, "hello")
+    listed, add = memory_tools(rig.pipe)
+    by_other_id = replace(an_inbound().source, user=None, user_alt="u1")
+    assert await add.run({"note": "likes herons"}, context(source=by_other_id)) == "Noted."
+    assert await listed.run({}, context()) == "- likes herons"
+
+
+async def test_where_memory_is_off_or_an_answer_goes_elsewhere_a_model_neither_notes_nor_reads(
+    make_settings: MakeSettings,
+) -> None:
+    for enabled, where in ((False, context()), (True, context(is_scheduled=True)), (True, context(TASK))):
+        async with open_pipeline(make_settings(memory=MemorySettings(enabled=enabled))) as pipe:
+            listed, add = memory_tools(pipe)
+            assert await listed.run({}, where) == await add.run({"note": "likes herons"}, where) == ELSEWHERE
+            assert await ask(pipe.store, "SELECT id FROM notes") == []
+
+
+async def test_a_search_needs_a_word_and_a_name_and_takes_so_many_characters(rig: Rig) -> None:
+    await say(rig, "the code word is heron", chat="c2")
+    [search] = search_tools(rig.pipe)
+    assert await search.run({"words": " "}, context()) == "Not done: there is no word to look for."
+    nobody = replace(context(), speaker=Speaker(""))
+    assert await search.run({"words": "heron"}, nobody) == ELSEWHERE
+    assert "«heron»" in await search.run({"words": " " * (WORDS_MOST - 5) + "heron"}, context())
+    assert "«heron»" not in await search.run({"words": " " * (WORDS_MOST - 4) + "heron"}, context())
+    found = await search.run({"words": "heron"}, context())
+    assert found[:3] == "202" and found[10:11] == " " and "\n" not in found
 
 
 @asynccontextmanager

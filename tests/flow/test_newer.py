@@ -19,9 +19,13 @@ from shared.reading.mailbox import mailbox_of
 from shared.settings import Settings
 from tests.store.books import ask, write
 from tests.support.pipe import Rig, control_key, key_of
+from tests.support.stages import held
 from tests.support.working import working
 from workers import newer
 from workers.newer import LONGEST, SHORTEST, delay_after
+from workers.turn.control import find_next
+from workers.turn.open import open_first
+from workers.turn.outcome import Retry
 
 SECONDS = 30
 Ahead = Callable[[], AbstractContextManager[None]]
@@ -127,6 +131,20 @@ async def test_old_workers_leave_newer_replies_to_new_ones_in_order(either: Pipe
                     await asyncio.sleep(0.01)
     sent = await ask(either.store, "SELECT id FROM outbox ORDER BY sent_at, id")
     assert [row["id"] for row in sent] == sorted(row["id"] for row in sent) and await dead(either) == []
+
+
+@pytest.mark.parametrize("text", ["hello", "/status"])
+async def test_mail_for_a_newer_worker_is_looked_at_again_after_as_long_as_it_has_waited(
+    either: Pipeline, next_version: Ahead, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    rig = Rig(either)
+    with next_version():
+        accepted = await rig.accept(text)
+    lease, row = await rig.lease(), await either.store.journal.find(accepted.id)
+    came = row["received_at"] if row is not None else lease.mail[0].seq // 1000
+    monkeypatch.setattr(newer, "now_ms", lambda: came + 4000)
+    found = await (find_next(lease, rig.parts()) if text == "/status" else open_first(held(rig, lease)))
+    assert found == Retry(timedelta(seconds=4), spent=False)
 
 
 async def test_a_newer_kind_of_mail_is_left_to_new_workers(rig: Rig) -> None:

@@ -343,6 +343,49 @@ async def test_resume_by_name_takes_the_newest_of_its_numbered_continuations(rig
     assert "“100% sure_! #2”" in await say(rig, "/resume 100% sure_!")
 
 
+@pytest.mark.parametrize(("leaves", "joined"), [("/new", ["desk"]), ("/whoami", ["desk", "phone"])])
+async def test_the_chat_that_began_a_conversation_counts_as_in_it_only_until_it_leaves(
+    rig: Rig, agent: Recorder, leaves: str, joined: list[str]
+) -> None:
+    """Whoever is in a conversation with others pays for a lock."""
+    await say(rig, "hello", chat="phone")
+    await say(rig, "/title trip", chat="phone")
+    trip = (await here(rig, "phone"))["id"]
+    await say(rig, leaves, chat="phone")
+    await say(rig, "/resume trip", chat="desk")
+    facts = await rig.pipe.store.facts.of(trip)
+    keys = sorted(name.removeprefix("joined:") for name in facts if name.startswith("joined:"))
+    assert keys == [key_of(chat) for chat in joined]
+
+
+@pytest.mark.parametrize(("length", "shown"), [(60, "x" * 60), (61, "x" * 59 + "…")])
+@pytest.mark.parametrize("command", ["/sessions", "/resume"])
+async def test_a_list_shows_the_beginning_of_a_long_title(
+    rig: Rig, agent: Recorder, command: str, length: int, shown: str
+) -> None:
+    await titled(rig, "x" * length)
+    [line] = [line for line in (await say(rig, command)).splitlines() if "xxx" in line]
+    assert line.removeprefix("1. ").startswith(f"{shown} (2")
+
+
+async def test_what_is_not_found_is_said_with_the_beginning_of_what_was_looked_for(rig: Rig, agent: Recorder) -> None:
+    await titled(rig, "trip")
+    long = "y" * 70
+    assert await say(rig, f"/resume {long}") == (
+        f"I know no conversation “{'y' * 60}” of yours. Send /resume for those with a title."
+    )
+    assert await say(rig, f"/sessions search {long}") == f"No title of yours has “{'y' * 60}” in it."
+    number = "12345678901234567890123"
+    assert await say(rig, f"/resume {number}") == (
+        f"There is no number {number[:20]}: the list has 1. Send /resume to see it."
+    )
+    for wrong in ("/sessions trip", "/sessions search", "/sessions all trip"):
+        assert await say(rig, wrong) == "Use /sessions, or /sessions search <words of a title>."
+    assert await say(rig, "/resume", chat="other", user="u2") == (
+        "None of your conversations has a title yet. Give one with /title, and it can be resumed by it."
+    )
+
+
 async def test_the_session_that_resume_leaves_is_looked_at_for_memory(rig: Rig, agent: Recorder) -> None:
     [trip] = await titled(rig, "trip")
     await say(rig, "my sister is called Ann")

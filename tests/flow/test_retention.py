@@ -86,21 +86,21 @@ async def test_a_kind_that_cannot_be_removed_keeps_no_other_kind(
     assert await ask(pipe.store, "SELECT id FROM audit") == []
 
 
-async def test_a_step_takes_more_after_quick_ones_and_less_after_slow_ones(
+async def test_a_step_takes_more_after_quick_ones_and_less_after_slow_ones_and_rests_four_times_as_long(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, times, limits = 1000.0, iter([0.0, 0.0, 60.0, 0.0]), list[int]()
+    now, times, limits = 1000.0, iter([0.0, 0.0, 5.0, 60.0, 2.0]), list[int]()
 
     async def remove(before: int, limit: int) -> int:
         nonlocal now
         limits.append(limit)
         now += next(times)
-        return 1
+        return 1 if len(limits) < 5 else 0
 
     monkeypatch.setattr(prune, "kinds", lambda _: [RetentionKind("letters", 1, remove)])
     monkeypatch.setattr(prune, "time", SimpleNamespace(monotonic=lambda: now))
     expired = ExpiredRecords(rig.pipe)
-    for _ in range(4):
-        await expired.look()
+    looks = [await expired.look() for _ in range(5)]
     first = FEWEST * 10
-    assert limits == [first, 2 * first, 4 * first, 2 * first]
+    assert (FEWEST, limits) == (10, [first, 2 * first, 4 * first, 2 * first, first])
+    assert looks == [0.0, 0.0, 20.0, expired.every_seconds, expired.every_seconds]  # nothing is left: no rest

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from shared import metrics
 from shared.agent.events import Delta, Done, Event, Row, Spent
 from shared.agent.turn import Result, Turn
 from shared.clock import now_ms
@@ -67,6 +68,13 @@ async def test_an_attempt_after_an_unseen_end_runs_the_isolated_agent(rig: Rig) 
     assert (await run(ready)).replies[0].text == "echo: hello"
     isolated = replace(ready, attempt=replace(ready.attempt, isolated=True))
     assert (await run(isolated)).replies[0].text == "isolated: hello"
+
+
+async def test_each_attempt_after_the_first_is_counted_as_one_that_was_delivered_again(rig: Rig) -> None:
+    ready, before = await prepared(rig), metrics.REDELIVERED._value.get()
+    for number, counted in ((1, 0), (2, 1), (3, 2)):
+        await run(replace(ready, attempt=replace(ready.attempt, number=number)))
+        assert metrics.REDELIVERED._value.get() - before == counted
 
 
 async def test_a_stop_cuts_the_running_agent_short(rig: Rig) -> None:

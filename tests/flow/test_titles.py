@@ -14,7 +14,7 @@ from shared.errors import Transient
 from shared.messages import Entry
 from shared.pipeline import open_pipeline
 from shared.settings import Settings
-from shared.store.usage import SpentInAll
+from shared.store.usage import SpentInAll, Whose
 from tests.store.books import ask
 from tests.support.pipe import Rig, key_of
 from tests.support.working import working
@@ -75,11 +75,32 @@ async def test_the_model_is_asked_once_after_the_first_answer_and_what_it_cost_i
     await hands.say("and again")
     assert await hands.settled() == "A fine title"
     [rows] = model.asked
-    assert [row.text for row in rows][:2] == ["hello", "answer to hello"]
+    assert [(row.role, row.text) for row in rows] == [
+        ("user", "hello"),
+        ("assistant", "answer to hello"),
+        ("user", titles.PROMPT),
+    ]
     session = await rig.pipe.store.sessions.find(key_of())
     assert session is not None
     spent, last_prompt = await rig.pipe.store.usage.of_session(session["id"])
     assert spent == SpentInAll(requests=1, input=3, output=2, total=5) and last_prompt == 0
+
+
+async def test_of_a_long_message_the_model_is_shown_the_beginning(rig: Rig) -> None:
+    hands = Hands(rig, model := Model())
+    await hands.say("x" * (titles.SHOWN + 1))
+    assert await hands.settled() == "A fine title"
+    assert [len(row.text) for row in model.asked[0]][:2] == [titles.SHOWN] * 2
+
+
+@pytest.mark.parametrize(("rows", "titled"), [(titles.BEGINNING, 1), (titles.BEGINNING + 1, 0)])
+async def test_a_conversation_that_others_began_long_ago_gets_no_title(rig: Rig, rows: int, titled: int) -> None:
+    hands = Hands(rig, model := Model())
+    session, _ = await rig.pipe.store.transcript.load(key_of(), "")
+    whose, said = Whose(session.id, "", "main"), Entry("user", "hello")
+    hands.titling.after(replace(session, message_count=rows), lambda: whose, said, None)
+    await asyncio.gather(*hands.titling._tasks)
+    assert len(model.asked) == titled
 
 
 async def test_no_reply_waits_for_a_title(rig: Rig) -> None:

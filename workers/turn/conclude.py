@@ -73,7 +73,7 @@ def conclude(prepared: Prepared, result: Result) -> Conclusion:
     if prepared.facts:
         change = replace(change, facts={**change.facts, **prepared.facts})
     change = with_usage(attempt, used, change)
-    if titles is not None and session.version == 0 and (title := titles.with_commit(session, attempt.inbound)):
+    if titles is not None and (title := titles.with_commit(session, attempt.inbound)):
         change = replace(change, title=title)
     afterwards = None
     if titles is not None and attempt.again is None and change.title is None:
