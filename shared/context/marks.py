@@ -5,6 +5,7 @@
 | `media` | any | list of {url, type, name}: files by reference; `blob:` addresses are files that were kept (shared/blobs) |
 | `sender`, `sender_id` | user | who wrote it: the display name, and the platform's stable id |
 | `earlier` | user | what the chat said before it that was not addressed to the agent |
+| `earlier_by` | user | who said that: the platform's id. Missing in older rows, and where the platform did not say |
 | `at` | any | wall clock, ms: when it was said |
 | `command` | user, assistant | true: a slash command or its answer; people see it, the model does not |
 | `proactive` | assistant | true: sent to the chat without having been asked |
@@ -29,7 +30,7 @@ from shared.messages import Entry, Inbound, Media
 
 MEDIA = "media"
 SENDER, SENDER_ID = "sender", "sender_id"
-EARLIER = "earlier"
+EARLIER, EARLIER_BY = "earlier", "earlier_by"
 AT = "at"
 COMMAND, PROACTIVE, HIDDEN = "command", "proactive", "hidden"
 TOOL_CALLS, TOOL_CALL_ID, NAME = "tool_calls", "tool_call_id", "name"
@@ -51,6 +52,7 @@ def user_row(inbound: Inbound) -> Entry:
         SENDER: inbound.source.user_name,
         SENDER_ID: sender_id(inbound),
         EARLIER: inbound.earlier,
+        EARLIER_BY: inbound.earlier_by,
         AT: inbound.sent_at or inbound.received_at,
     }
     return Entry("user", inbound.text, inbound.id, {key: value for key, value in said.items() if value})

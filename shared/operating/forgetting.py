@@ -1,7 +1,7 @@
 """Forget a person: all that they said, what was answered and noted, what they have scheduled and spent, their files.
 
 What stays of them is an id per message that nobody can read, so that a redelivered message is still known. In conversations
-that several share their words are replaced; what others, or the agent, said there of them stays. The audit log keeps what operators
+that several share their words are replaced, and quotes of them are removed; what others, or the agent, said there of them stays. The audit log keeps what operators
 did, and no longer says to whose conversation.
 """
 
@@ -80,7 +80,7 @@ async def forget_person(pipe: Pipeline, person: Person, tell: Tell = tell_nobody
     return ForgottenPerson(sessions, shared_rows, messages, notes, schedules, pauses, files, tuple(left))
 
 
-_NOTHING = PersonRecords(*((),) * 19)
+_NOTHING = PersonRecords(*((),) * 22)
 _NONE = (0,) * 7
 
 
@@ -92,6 +92,11 @@ async def _forget_id(pipe: Pipeline, person: Person, tell: Tell) -> tuple[int, .
         return None
     files, found = set(first.blobs), first
     for _ in range(TRIES):
+        # Quotes before their words: what they said and were called tells older quotes of them.
+        if found.quotes or found.quoting or found.quoting_letters:
+            await store.people.unquote(found)
+            found = await store.people.records(person)
+            continue
         await _end_waiting(pipe, found, tell)
         # Outputs before schedules, and both before sessions: by those the rest is found again after a crash.
         await asyncio.to_thread(_remove_outputs, pipe, found)
@@ -102,7 +107,8 @@ async def _forget_id(pipe: Pipeline, person: Person, tell: Tell) -> tuple[int, .
         found = await store.people.records(person)
         files |= set(found.blobs)
         open_work = (found.waiting, found.ended, found.letters, found.tasks, found.asks)
-        left = (found.sessions, found.shared_rows, *open_work, found.pauses, found.audit)
+        quoted = (found.quotes, found.quoting, found.quoting_letters)
+        left = (found.sessions, found.shared_rows, *quoted, *open_work, found.pauses, found.audit)
         if whole and not any(left):  # a message that has just been dropped has ended only now
             break
     else:

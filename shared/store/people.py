@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
 from typing import Protocol
 
 import orjson
 
 from shared.codec import encode_text
-from shared.context.marks import SENDER_ID
+from shared.context.marks import EARLIER, SENDER, SENDER_ID
 from shared.context.runtime import GOAL, goal_of
 from shared.errors import Malformed
 from shared.ids import fresh_id
@@ -22,6 +23,7 @@ from shared.session_key import SessionKey
 from shared.store import pauses, retention
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
+from shared.store.quoted import Quoted, read_object
 from shared.tasks.task import task_key, task_of
 from shared.value import value
 
@@ -43,6 +45,10 @@ class PeopleSql(Protocol):
     def asks_like(self, *, pattern: str) -> Step: ...
     def paired_ids(self, *, platform: str, id: str) -> Step: ...
     def rows_by_sender(self, *, pattern: str) -> Step: ...
+    def rows_of_sessions(self, *, sessions: str) -> Step: ...
+    def rows_with_quotes(self, *, pattern: str) -> Step: ...
+    def inbox_with_quotes(self, *, pattern: str) -> Step: ...
+    def letters_with_quotes(self, *, pattern: str) -> Step: ...
     def inbox_like(self, *, pattern: str, keys: str) -> Step: ...
     def note_owners(self, *, pattern: str) -> Step: ...
     def notes_of_owners(self, *, keys: str, sessions: str) -> Step: ...
@@ -59,6 +65,9 @@ class PeopleSql(Protocol):
     def kept_tasks(self, *, rows: str) -> Step: ...
     def kept_asks(self, *, keys: str, pattern: str) -> Step: ...
     def forget_session_turns(self, *, sessions: str, keys: str) -> Step: ...
+    def unquote_rows(self, *, session_id: str, turn_id: str, rows: str) -> Step: ...
+    def unquote_inbox(self, *, rows: str) -> Step: ...
+    def unquote_letters(self, *, rows: str) -> Step: ...
     def forget_inbox(self, *, rows: str) -> Step: ...
     def forget_known_messages(self, *, keys: str) -> Step: ...
     def forget_key_outbox(self, *, keys: str) -> Step: ...
@@ -98,6 +107,9 @@ class PersonRecords:
     sessions: tuple[Row, ...]  # their own
     keys: tuple[str, ...]  # of their own conversations, control keys included
     shared_rows: tuple[Row, ...]  # what they said in conversations of several
+    quotes: tuple[Row, ...]  # rows of others that quote them: `text` of them, and `data` without it
+    quoting: tuple[Row, ...]  # ended messages of others that do
+    quoting_letters: tuple[Row, ...]  # dead letters of others that do
     waiting: tuple[str, ...]  # messages of theirs that have not ended
     ended: tuple[str, ...]  # messages of theirs that have
     turns: tuple[str, ...]  # that answered them
@@ -179,6 +191,7 @@ class PeopleStore:
         said, asks, inbox, letters, notes, schedules, usage, pairing, closed, paused, audit, parts = found
         named_by = _NamesOf(person, frozenset((*keys, *_chats(keys))), others)
         own = {row["id"] for row in sessions}
+        quotes = await self._quotes(person, listed, own, said, inbox)
         theirs = [row for row in inbox if row["session_key"] in keys or person.sent(row["payload"])]
         note_owners = [row["owner"] for row in notes if person.has_key(row["owner"]) or row["owner"] in keys]
         [noted] = await self._database.read(sql.notes_of_owners(keys=_listed("key", note_owners), sessions=listed))
@@ -188,6 +201,9 @@ class PeopleStore:
             sessions=tuple(sessions),
             keys=keys,
             shared_rows=tuple(shared_rows),
+            quotes=quotes[0],
+            quoting=quotes[1],
+            quoting_letters=quotes[2],
             waiting=tuple(row["id"] for row in theirs if row["state"] == "pending"),
             ended=tuple(row["id"] for row in theirs if row["state"] != "pending"),
             turns=tuple(row["turn_id"] for row in theirs if row["turn_id"] is not None),
@@ -218,6 +234,23 @@ class PeopleStore:
         )
         theirs = [row for row in asks if row["session_key"] in found.keys or person.is_source(row["source"])]
         return PersonWords(tuple(inbounds), tuple(parts), tuple(letters), tuple(tasks), tuple(theirs))
+
+    async def unquote(self, found: PersonRecords) -> bool:
+        """Take their words out of rows and messages of others that quote them. False: a turn moved a session on meanwhile, and
+        its rows still do. A message that waits is left: it is met again when it has ended."""
+        await self._database.write(
+            sql.unquote_inbox(rows=encode_text(found.quoting)),
+            sql.unquote_letters(rows=encode_text(found.quoting_letters)),
+        )
+        whole = True
+        for (session_id, version), rows in groupby(found.quotes, key=lambda row: (row["session_id"], row["version"])):
+            turn_id = f"forget_{fresh_id()}"
+            signed, *_ = await self._database.write(
+                sql.sign_session(session_id=session_id, version=version, turn_id=turn_id, title=None),
+                sql.unquote_rows(session_id=session_id, turn_id=turn_id, rows=encode_text([*rows])),
+            )
+            whole &= bool(signed)
+        return whole
 
     async def forget(self, person: Person, found: PersonRecords) -> None:
         """Remove all records but their sessions and what they said in conversations of several. Pauses end in the database only:
@@ -276,6 +309,37 @@ class PeopleStore:
             *(sql.forget_shared_blob(session_id=session_id, turn_id=turn_id, digest=digest) for digest in files),
         )
         return bool(signed)
+
+    async def _quotes(
+        self, person: Person, sessions: str, own: Collection[str], said: Iterable[Row], inbox: Iterable[Row]
+    ) -> tuple[tuple[Row, ...], tuple[Row, ...], tuple[Row, ...]]:
+        """What others quoted of them: in rows, in ended messages, in dead letters."""
+        mine, rows, messages, letters = await self._database.read(
+            sql.rows_of_sessions(sessions=sessions),
+            sql.rows_with_quotes(pattern=person.pattern),
+            sql.inbox_with_quotes(pattern=person.pattern),
+            sql.letters_with_quotes(pattern=person.pattern),
+        )
+        words = Quoted(person)
+        for row in (*mine, *(row for row in said if _is_by(person, row))):
+            words.add(row["session_key"], row["text"], read_object(row["data"]).get(SENDER))
+        for row in inbox:
+            for text, name in person.said_in(row["payload"]):
+                words.add(row["session_key"], text, name)
+        in_rows = [
+            {**row, "data": data, "text": read_object(row["data"])[EARLIER]}
+            for row in rows
+            if row["session_id"] not in own and (data := words.out_of_row(row["session_key"], row["data"])) is not None
+        ]
+        in_messages, in_letters = (
+            tuple(
+                {"id": row["id"], "payload": payload}
+                for row in found
+                if (payload := words.out_of_message(row["session_key"], row["payload"])) is not None
+            )
+            for found in (messages, letters)
+        )
+        return tuple(in_rows), in_messages, in_letters
 
     async def _of_tasks(self, person: Person, known: Collection[str]) -> list[Row]:
         """The conversations of background work that the person asked for in a chat of several: to them belongs what the chat does."""

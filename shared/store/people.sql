@@ -50,6 +50,30 @@ FROM messages JOIN sessions ON sessions.id = messages.session_id
 WHERE messages.role = 'user' AND messages.data LIKE :pattern ESCAPE '!'
 ORDER BY messages.session_id, messages.n
 
+-- name: rows_of_sessions
+-- What users said in some sessions.
+SELECT sessions.session_key, messages.text, messages.data FROM messages JOIN sessions ON sessions.id = messages.session_id
+WHERE messages.role = 'user' AND sessions.id IN (SELECT value ->> 'id' FROM {{each}}(:sessions))
+
+-- name: rows_with_quotes
+-- Rows of transcripts that may quote the person: they name the id, or do not say whom they quote.
+SELECT messages.session_id, messages.n, messages.data, sessions.session_key, sessions.version
+FROM messages JOIN sessions ON sessions.id = messages.session_id
+WHERE messages.role = 'user' AND messages.data LIKE '%"earlier":%'
+  AND (messages.data LIKE :pattern ESCAPE '!' OR messages.data NOT LIKE '%"earlier_by":%')
+ORDER BY messages.session_id, messages.n
+
+-- name: inbox_with_quotes
+-- Ended messages that may quote the person, or answer a message of theirs.
+SELECT id, session_key, payload FROM inbox
+WHERE state <> 'pending'
+  AND (payload LIKE :pattern ESCAPE '!' OR payload LIKE '%"earlier":%' AND payload NOT LIKE '%"earlier_by":%')
+
+-- name: letters_with_quotes
+-- The same of dead letters.
+SELECT id, session_key, payload FROM dead
+WHERE payload LIKE :pattern ESCAPE '!' OR payload LIKE '%"earlier":%' AND payload NOT LIKE '%"earlier_by":%'
+
 -- name: inbox_like
 -- Journaled messages that may come from the person, or belong to some keys.
 SELECT id, session_key, payload, state, turn_id FROM inbox
@@ -126,6 +150,22 @@ WHERE session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys)) OR source LIK
 DELETE FROM turns
 WHERE session_id IN (SELECT value ->> 'id' FROM {{each}}(:sessions))
    OR session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
+
+-- name: unquote_rows
+-- Write some rows without what they quote, if the session was signed.
+UPDATE messages SET data = value ->> 'data'
+FROM {{each}}(:rows)
+WHERE messages.session_id = :session_id AND messages.n = CAST(value ->> 'n' AS BIGINT)
+  AND EXISTS (SELECT 1 FROM sessions WHERE id = :session_id AND turn_id = :turn_id)
+
+-- name: unquote_inbox
+-- Write some messages that have ended without what they quote, as far as their words are still kept.
+UPDATE inbox SET payload = value ->> 'payload'
+FROM {{each}}(:rows) WHERE inbox.id = value ->> 'id' AND inbox.state <> 'pending' AND inbox.payload <> ''
+
+-- name: unquote_letters
+-- Write some dead letters without what they quote.
+UPDATE dead SET payload = value ->> 'payload' FROM {{each}}(:rows) WHERE dead.id = CAST(value ->> 'id' AS BIGINT)
 
 -- name: forget_inbox
 -- Empty some messages that have ended. What stays is an id that nobody can read, so that a redelivery is still known.

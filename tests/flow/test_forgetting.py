@@ -22,7 +22,7 @@ from shared.door import accept
 from shared.embedded import running, valkey
 from shared.errors import NotFound, Unavailable
 from shared.lane import Claim
-from shared.mail import encode_mail
+from shared.mail import decode_inbound, encode_mail
 from shared.messages import Inbound
 from shared.operating.forgetting import forget_person
 from shared.operating.pauses import pause
@@ -250,6 +250,53 @@ async def test_a_shared_conversation_keeps_no_title_and_no_goal_that_are_a_perso
     assert len(goals) == 1 and OTHER in goals[0]
 
 
+@pytest.mark.parametrize(
+    ("quote", "by", "is_theirs"),
+    [
+        (f"Ann: {CANARY} said to others", PERSON.id, True),
+        (f"Ann: {OTHER} said to others", "user-47", False),
+        (f"Name user-4711: {CANARY} said to others", None, True),  # as older versions kept it
+        ("someone: in the group, aloud", None, True),
+        (f"someone: @helper {CANARY} in the group, aloud", None, True),
+        (f"Name user-47: {OTHER} in the group", None, False),
+        (f"someone: {OTHER} in the group", None, False),
+    ],
+)
+async def test_what_others_quoted_of_a_person_goes_and_other_quotes_stay(
+    rig: Rig, pipe: Pipeline, quote: str, by: str | None, is_theirs: bool
+) -> None:
+    for user, text in ((PERSON.id, f"{CANARY} in the group, aloud"), ("user-47", f"{OTHER} in the group")):
+        await rig.run_turns((await accept(pipe, said(text, user, "group", chat_type="group"))).session_key)
+    answer = said(OTHER, "user-48", "group", chat_type="group")
+    answer = replace(answer, earlier=quote, earlier_by=by, reply_to=f"17:{by or 'user-48'}")
+    await rig.run_turns((await accept(pipe, answer)).session_key)
+    await pipe.store.dead.set_aside("inbound", answer.id, "key", "error", "x", encode_mail(answer).decode())
+    await write(pipe.store, "UPDATE dead SET session_key = (SELECT MAX(session_key) FROM sessions)")
+    lines = [orjson.loads(line) async for line in export_person(pipe.store, PERSON)]
+    assert [line["text"] for line in lines if line["type"] == "quote"] == [quote] * is_theirs
+    assert (await forget_person(pipe, PERSON)).left == ()
+    for table in ("messages", "inbox", "dead"):
+        kept = [row for row in (await everything(pipe.store))[table] if encode_text(quote)[1:-1] in str(row)]
+        assert len(kept) == (0 if is_theirs else 1), table
+    [row] = await ask(pipe.store, "SELECT data FROM messages WHERE role = 'user' AND data LIKE '%user-48%'")
+    assert orjson.loads(row["data"])["sender"] == "Name user-48"
+    assert OTHER in decode_inbound((await ask(pipe.store, "SELECT payload FROM dead"))[0]["payload"]).text
+    if is_theirs:
+        with pytest.raises(NotFound):
+            await forget_person(pipe, PERSON)
+
+
+async def test_a_message_of_somebody_else_that_waits_and_quotes_a_person_is_named_and_then_forgotten(
+    rig: Rig, pipe: Pipeline
+) -> None:
+    answer = replace(said(OTHER, "user-48", "group", chat_type="group"), earlier=f"Ann: {CANARY}", earlier_by=PERSON.id)
+    key = (await accept(pipe, answer)).session_key
+    assert [one.table for one in (await forget_person(pipe, PERSON)).left] == ["inbox"]
+    await rig.run_turns(key)
+    assert (await forget_person(pipe, PERSON)).left == ()
+    assert CANARY not in str(await everything(pipe.store))
+
+
 @pytest.mark.parametrize("left", ["tasks", "inbox"])
 async def test_background_work_that_a_person_asked_for_in_a_group_leaves_no_words(
     rig: Rig, pipe: Pipeline, left: str
@@ -356,6 +403,8 @@ async def test_the_file_of_the_valkey_that_up_runs_holds_no_word_of_a_person_who
         async with open_pipeline(settings) as pipe:
             for user, text in ((PERSON.id, CANARY), ("user-47", OTHER)):
                 await accept(pipe, said(text, user, f"dm-{user}"))
+            client: Any = pipe.servers.all[0].client
+            await client.execute_command("WAITAOF", 1, 0, 0)  # while it syncs, Valkey holds its next writes back
             assert _words_in(tmp_path / "valkey") == {CANARY, OTHER}
             await forget_person(pipe, PERSON)
             assert _words_in(tmp_path / "valkey") == {OTHER}
