@@ -68,6 +68,9 @@ class PeopleSql(Protocol):
     def unquote_rows(self, *, session_id: str, turn_id: str, rows: str) -> Step: ...
     def unquote_inbox(self, *, rows: str) -> Step: ...
     def unquote_letters(self, *, rows: str) -> Step: ...
+    def note_files(self, *, files: str, at: str) -> Step: ...
+    def noted_files(self) -> Step: ...
+    def forget_noted_files(self, *, files: str) -> Step: ...
     def forget_inbox(self, *, rows: str) -> Step: ...
     def forget_known_messages(self, *, keys: str) -> Step: ...
     def forget_key_outbox(self, *, keys: str) -> Step: ...
@@ -251,6 +254,19 @@ class PeopleStore:
             )
             whole &= bool(signed)
         return whole
+
+    async def note_files(self, digests: Iterable[str], at: int) -> None:
+        """Write down that files are to be removed, unless it is written already. It does not say whose they are."""
+        await self._database.write(sql.note_files(files=_listed("digest", digests), at=str(at)))
+
+    async def noted_files(self) -> dict[str, int]:
+        """The files that are to be removed, and since when (ms)."""
+        [rows] = await self._database.read(sql.noted_files())
+        return {row["digest"]: int(row["since"]) for row in rows}
+
+    async def forget_noted_files(self, digests: Iterable[str]) -> None:
+        """Write down no more that files are to be removed."""
+        await self._database.write(sql.forget_noted_files(files=_listed("digest", digests)))
 
     async def forget(self, person: Person, found: PersonRecords) -> None:
         """Remove all records but their sessions and what they said in conversations of several. Pauses end in the database only:

@@ -167,6 +167,20 @@ FROM {{each}}(:rows) WHERE inbox.id = value ->> 'id' AND inbox.state <> 'pending
 -- Write some dead letters without what they quote.
 UPDATE dead SET payload = value ->> 'payload' FROM {{each}}(:rows) WHERE dead.id = CAST(value ->> 'id' AS BIGINT)
 
+-- name: note_files
+-- Note that some files are to be removed.
+INSERT INTO facts (scope, name, value)
+SELECT 'forgetting', value ->> 'digest', :at FROM {{each}}(:files) WHERE true
+ON CONFLICT (scope, name) DO NOTHING
+
+-- name: noted_files
+-- The files that are to be removed.
+SELECT name AS digest, value AS since FROM facts WHERE scope = 'forgetting'
+
+-- name: forget_noted_files
+-- Forget that some files are to be removed.
+DELETE FROM facts WHERE scope = 'forgetting' AND name IN (SELECT value ->> 'digest' FROM {{each}}(:files))
+
 -- name: forget_inbox
 -- Empty some messages that have ended. What stays is an id that nobody can read, so that a redelivery is still known.
 UPDATE inbox SET payload = '', event_id = '', session_key = 'forgotten', reason = NULL

@@ -391,6 +391,35 @@ async def test_outputs_of_a_schedule_go_although_forgetting_was_cut_short(
     assert (await forget_person(pipe, PERSON)).left == () and not output.exists()
 
 
+@pytest.mark.parametrize("others", [False, True])
+async def test_files_go_although_forgetting_was_cut_short_behind_the_sessions(
+    rig: Rig, pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, others: bool
+) -> None:
+    """`others`: a file to which somebody else's conversation refers as well."""
+    await full_life(rig)
+    digests = (await pipe.store.people.records(PERSON)).blobs
+    if others:
+        await write(
+            pipe.store,
+            "INSERT INTO blob_references SELECT :d, id, 1 FROM sessions WHERE owner = 'local:u=user-47'",
+            d=digests[0],
+        )
+
+    async def killed(*args: Any) -> None:
+        raise Unavailable("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipe.store.blob_references, "unreferred", killed)
+        with pytest.raises(Unavailable):
+            await forget_person(pipe, PERSON)
+    assert all([*pipe.settings.data_dir.rglob(digest)] for digest in digests)
+    again = await forget_person(pipe, PERSON)
+    assert (again.files, again.left) == (2 - others, ())
+    assert [digest for digest in digests if [*pipe.settings.data_dir.rglob(digest)]] == [*digests[:1]] * others
+    with pytest.raises(NotFound):
+        await forget_person(pipe, PERSON)
+
+
 async def test_the_file_of_the_valkey_that_up_runs_holds_no_word_of_a_person_who_was_forgotten(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
