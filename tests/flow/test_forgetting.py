@@ -373,6 +373,28 @@ async def test_what_still_names_a_person_is_found_however_their_id_is_written(pi
     assert "inbox" in {one.table for one in left}
 
 
+async def test_rows_that_go_while_a_table_is_looked_through_hide_none(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proof of forgetting reads page by page, and retention goes on meanwhile."""
+    for n in range(6):
+        await write(pipe.store, "INSERT INTO facts VALUES ('of', :name, :id)", name=f"n{n}", id=PERSON.id)
+    monkeypatch.setattr("shared.store.remains._PAGE", 2)
+    read, facts_read = pipe.store.database.read, 0
+
+    async def first_row_goes(*steps: Any) -> Any:
+        nonlocal facts_read
+        found = await read(*steps)
+        if 'FROM "facts"' in steps[0].statement.sqlite:
+            facts_read += 1
+            await write(pipe.store, "DELETE FROM facts WHERE name = :name", name=f"n{facts_read - 1}")
+        return found
+
+    monkeypatch.setattr(pipe.store.database, "read", first_row_goes)
+    left = await remains(pipe.store.database, PERSON.id, lambda done, total: None)
+    assert [(one.table, one.rows) for one in left] == [("facts", 6)]
+
+
 async def test_outputs_of_a_schedule_go_although_forgetting_was_cut_short(
     rig: Rig, pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
