@@ -39,6 +39,9 @@ MAY_HAVE_HAPPENED = "may_have_happened"
 REASONING, THINKING, BLOCKS = "reasoning", "thinking", "blocks"
 USAGE = "usage"
 SEEDED = "seeded"
+REMOVED = (
+    "(removed)"  # the text of a row of several people whose words were removed, because their person was forgotten
+)
 PICTURES = "pictures"  # only in a prompt, never stored: the pictures of a row that the model sees
 
 # what is kept beside the text in a window

@@ -13,7 +13,7 @@ from typing import Protocol
 import orjson
 
 from shared.codec import encode_text
-from shared.context.marks import EARLIER, SENDER, SENDER_ID
+from shared.context.marks import EARLIER, REMOVED, SENDER, SENDER_ID
 from shared.context.runtime import GOAL, goal_of
 from shared.errors import Malformed
 from shared.ids import fresh_id
@@ -30,7 +30,6 @@ from shared.value import value
 _BLOB = re.compile(r"blob:([0-9a-f]{64})/")
 _KEY = re.compile(r"(?:agent|control|to):[^\s,;'\"]*[^\s,;:.'\")]")  # within a sentence
 FORGOTTEN = "forgotten"  # what an operator's action names in place of a person's conversation
-REMOVED = "(removed)"  # what is shown in place of a person's words in a conversation of several
 
 
 class PeopleSql(Protocol):
@@ -94,7 +93,9 @@ class PeopleSql(Protocol):
     def forget_requests(self, *, platform: str, id: str) -> Step: ...
     def forget_pairing(self, *, platform: str, id: str) -> Step: ...
     def called(self, *, session_id: str) -> Step: ...
-    def sign_session(self, *, session_id: str, version: int, turn_id: str, title: str | None) -> Step: ...
+    def sign_session(
+        self, *, session_id: str, version: int, turn_id: str, title: str | None, seen: str | None
+    ) -> Step: ...
     def forget_goal(self, *, session_id: str, turn_id: str) -> Step: ...
     def blank_rows(self, *, session_id: str, turn_id: str, text: str, rows: str) -> Step: ...
     def forget_shared_blob(self, *, session_id: str, turn_id: str, digest: str) -> Step: ...
@@ -249,7 +250,7 @@ class PeopleStore:
         for (session_id, version), rows in groupby(found.quotes, key=lambda row: (row["session_id"], row["version"])):
             turn_id = f"forget_{fresh_id()}"
             signed, *_ = await self._database.write(
-                sql.sign_session(session_id=session_id, version=version, turn_id=turn_id, title=None),
+                sql.sign_session(session_id=session_id, version=version, turn_id=turn_id, title=None, seen=None),
                 sql.unquote_rows(session_id=session_id, turn_id=turn_id, rows=encode_text([*rows])),
             )
             whole &= bool(signed)
@@ -303,7 +304,7 @@ class PeopleStore:
 
     async def blank(self, rows: Sequence[Row]) -> bool:
         """Remove the words and files of rows of one session, and its title and its goal where those are from such a row. False: a
-        turn moved it on meanwhile, and they are still there."""
+        turn moved it on meanwhile, or it was given a title, and they are still there."""
         session_id, version, turn_id = rows[0]["session_id"], rows[0]["version"], f"forget_{fresh_id()}"
         listed = encode_text([{"session_id": session_id, "n": row["n"]} for row in rows])
         files = {digest: None for row in rows for digest in _files(row)}
@@ -314,7 +315,9 @@ class PeopleStore:
         goal = goal_of({GOAL: called["goal"] or called["old_goal"] or ""})
         title = called["title"] if _is_from(called["title"], rows) else None
         signed, *_ = await self._database.write(
-            sql.sign_session(session_id=session_id, version=version, turn_id=turn_id, title=title),
+            sql.sign_session(
+                session_id=session_id, version=version, turn_id=turn_id, title=title, seen=called["title"] or ""
+            ),
             *(
                 [sql.forget_goal(session_id=session_id, turn_id=turn_id)]
                 if goal and _is_from(goal.objective, rows)

@@ -286,10 +286,11 @@ SELECT (SELECT title FROM sessions WHERE id = :session_id) AS title,
        (SELECT value FROM facts WHERE scope = :session_id AND name = 'thread_goal') AS old_goal
 
 -- name: sign_session
--- The compare-and-set of a session whose rows are to be changed: no turn has moved it on since it was read. Takes a title away.
+-- The compare-and-set of a session whose rows are to be changed: no turn has moved it on since it was read and,
+-- with `seen`, its title is what was read. Takes a title away.
 UPDATE sessions
 SET version = version + 1, turn_id = :turn_id, title = CASE WHEN title = CAST(:title AS TEXT) THEN NULL ELSE title END
-WHERE id = :session_id AND version = :version
+WHERE id = :session_id AND version = :version AND COALESCE(title, '') = COALESCE(CAST(:seen AS TEXT), title, '')
 RETURNING id
 
 -- name: forget_goal

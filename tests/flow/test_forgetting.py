@@ -297,6 +297,33 @@ async def test_a_message_of_somebody_else_that_waits_and_quotes_a_person_is_name
     assert CANARY not in str(await everything(pipe.store))
 
 
+async def test_a_title_that_comes_late_brings_no_words_back(
+    rig: Rig, pipe: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model may take a minute over it: it comes while the words are removed, and once more behind that."""
+    for user in (PERSON.id, "user-47"):
+        key = (await accept(pipe, said(f"{CANARY} of {user[5:7]}", user, "group", chat_type="group"))).session_key
+        await rig.run_turns(key)
+    session = await pipe.store.sessions.find(key)
+    assert session is not None
+    read = pipe.store.database.read
+
+    async def then_titled(*steps: Any) -> Any:
+        found = await read(*steps)
+        if steps[0].statement.name == "called" and found[0][0]["title"] is None:
+            assert await pipe.store.titles.suggest(session["id"], f"{CANARY} of 47")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipe.store.database, "read", then_titled)
+        assert (await forget_person(pipe, PERSON)).left == ()
+    assert not await pipe.store.titles.suggest(session["id"], f"{CANARY} of 47")
+    await accept(pipe, said(OTHER, "user-47", "group", chat_type="group"))
+    await rig.run_turns(key)
+    assert not await pipe.store.titles.suggest(session["id"], f"{CANARY} of 47")
+    assert await ask(pipe.store, "SELECT title FROM sessions") == [{"title": None}]
+
+
 @pytest.mark.parametrize("left", ["tasks", "inbox"])
 async def test_background_work_that_a_person_asked_for_in_a_group_leaves_no_words(
     rig: Rig, pipe: Pipeline, left: str
