@@ -81,7 +81,7 @@ async def forget_person(pipe: Pipeline, person: Person, tell: Tell = tell_nobody
     return ForgottenPerson(sessions, shared_rows, messages, notes, schedules, pauses, files, tuple(left))
 
 
-_NOTHING = PersonRecords(*((),) * 22)
+_NOTHING = PersonRecords(*((),) * 23)
 _NONE = (0,) * 6
 
 
@@ -110,7 +110,7 @@ async def _forget_id(pipe: Pipeline, person: Person, noted: set[str], tell: Tell
         found = await store.people.records(person)
         open_work = (found.waiting, found.ended, found.letters, found.tasks, found.asks)
         quoted = (found.quotes, found.quoting, found.quoting_letters)
-        left = (found.sessions, found.shared_rows, *quoted, *open_work, found.pauses, found.audit)
+        left = (found.sessions, found.shared_rows, *quoted, *open_work, found.facts, found.pauses, found.audit)
         if whole and not any(left):  # a message that has just been dropped has ended only now
             break
     else:

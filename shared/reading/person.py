@@ -91,6 +91,7 @@ class KeptOfPerson:
     usage: int  # days, agents and models with costs
     pairings: int
     pauses: int
+    facts: int  # that name a conversation of theirs, such as a home channel
     audit: int  # actions of operators that name a conversation of theirs
 
     @property
@@ -115,6 +116,7 @@ _COUNTED = {
     "usage": ("usage",),
     "pairings": ("pairing",),
     "pauses": ("pauses",),
+    "facts": ("facts",),
     "audit": ("audit",),
 }
 

@@ -15,6 +15,7 @@ from shared.store import facts
 from shared.store.database import Database
 from shared.store.database.statements import Step, declared
 
+ENDING = "ending"  # the scope of their keys
 TASK_ENDED, SCHEDULE_REMOVED = "task_ended", "schedule_removed"  # why sessions ended
 
 
@@ -37,6 +38,6 @@ def to_end(keys: Iterable[SessionKey], reason: str) -> Step:
 
 async def end_sessions(database: Database, now: int) -> None:
     """End the sessions of all keys that were noted, except where a message waits."""
-    [noted] = await database.read(facts.sql.facts_of(scope="ending"))
+    [noted] = await database.read(facts.sql.facts_of(scope=ENDING))
     if noted:
         await database.write(sql.flush_endings(now=now), sql.end_noted(now=now), sql.forget_endings())

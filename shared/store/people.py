@@ -23,6 +23,8 @@ from shared.session_key import SessionKey
 from shared.store import pauses, retention
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
+from shared.store.endings import ENDING
+from shared.store.facts import HOMES
 from shared.store.quoted import Quoted, read_object
 from shared.tasks.task import task_key, task_of
 from shared.value import value
@@ -80,7 +82,8 @@ class PeopleSql(Protocol):
     def forget_shared_asks(self, *, rows: str) -> Step: ...
     def forget_person_tasks(self, *, rows: str) -> Step: ...
     def forget_task_stops(self, *, keys: str) -> Step: ...
-    def forget_joined(self, *, keys: str) -> Step: ...
+    def facts_of_chats(self) -> Step: ...
+    def forget_facts(self, *, rows: str) -> Step: ...
     def closed_like(self, *, pattern: str) -> Step: ...
     def forget_closed_chats(self, *, chats: str) -> Step: ...
     def forget_letters(self, *, rows: str) -> Step: ...
@@ -128,6 +131,7 @@ class PersonRecords:
     tasks: tuple[str, ...]  # background work that they asked for
     asks: tuple[str, ...]  # questions to them in conversations of several
     chats: tuple[str, ...]  # destinations of their private chats, which may be closed
+    facts: tuple[Row, ...]  # of their keys, and home channels that are their private chats
     pauses: tuple[Row, ...]  # that hold their conversations or private chats
     audit: tuple[Row, ...]  # actions of operators that name one of those, as they read without the name
 
@@ -191,8 +195,9 @@ class PeopleStore:
             pauses.sql.pause_list(),
             sql.audit_with_keys(),
             sql.parts_like(pattern=person.pattern),
+            sql.facts_of_chats(),
         )
-        said, asks, inbox, letters, notes, schedules, usage, pairing, closed, paused, audit, parts = found
+        said, asks, inbox, letters, notes, schedules, usage, pairing, closed, paused, audit, parts, facts = found
         named_by = _NamesOf(person, frozenset((*keys, *_chats(keys))), others)
         own = {row["id"] for row in sessions}
         quotes = await self._quotes(person, listed, own, said, inbox)
@@ -222,6 +227,9 @@ class PeopleStore:
             tasks=tuple(row["id"] for row in tasks),
             asks=tuple(row["id"] for row in asks if person.is_source(row["source"])),
             chats=(*_chats(keys), *(row["destination"] for row in closed if _is_chat_with(person, row["destination"]))),
+            facts=tuple(
+                {"scope": row["scope"], "name": row["name"]} for row in facts if named_by.is_theirs(_chat_of_fact(row))
+            ),
             pauses=tuple(row for row in paused if named_by.is_theirs(row["scope"])),
             audit=tuple(row for action in audit if (row := named_by.without(action)) is not None),
         )
@@ -286,7 +294,7 @@ class PeopleStore:
             sql.forget_shared_asks(rows=_listed("id", found.asks)),
             sql.forget_person_tasks(rows=_listed("id", found.tasks)),
             sql.forget_task_stops(keys=keys),
-            sql.forget_joined(keys=keys),
+            sql.forget_facts(rows=encode_text(found.facts)),
             sql.forget_closed_chats(chats=_listed("key", found.chats)),
             sql.forget_inbox(rows=_listed("id", found.ended)),
             sql.forget_known_messages(keys=keys),  # after the journal, from which a housekeeper may just move some
@@ -441,6 +449,16 @@ def _words(text: str) -> str:
 def _files(row: Row) -> list[str]:
     """The digests of the files that a row of a transcript names."""
     return [*dict.fromkeys(_BLOB.findall(row["data"]))]
+
+
+def _chat_of_fact(row: Row) -> str:
+    """The key that a fact names or, of a home channel, where it is; empty for what cannot be read."""
+    if row["scope"] == ENDING:
+        return str(row["name"])
+    if row["scope"] != HOMES:
+        return str(row["name"]).partition(":")[2]
+    home = read_object(row["value"])
+    return str(Destination(row["name"], str(home.get("account") or ""), str(home.get("chat") or "")))
 
 
 def _is_chat_with(person: Person, destination: str) -> bool:

@@ -229,9 +229,14 @@ DELETE FROM tasks WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows))
 -- Delete when some keys were told to stop.
 DELETE FROM task_stops WHERE root_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
 
--- name: forget_joined
--- Delete that some keys talked in sessions of others.
-DELETE FROM facts WHERE name IN (SELECT 'joined:' || (value ->> 'key') FROM {{each}}(:keys))
+-- name: facts_of_chats
+-- Facts that name a key or a chat: that keys talk in sessions of others, how far their mail has ended there, home channels.
+SELECT scope, name, value FROM facts
+WHERE scope IN ('homes', 'ending') OR name LIKE 'joined:%' OR name LIKE 'merged!_ahead:%' ESCAPE '!'
+
+-- name: forget_facts
+-- Delete some facts.
+DELETE FROM facts WHERE (scope, name) IN (SELECT value ->> 'scope', value ->> 'name' FROM {{each}}(:rows))
 
 -- name: closed_like
 -- Closed chats whose destination may name the person.

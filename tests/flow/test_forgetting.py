@@ -21,9 +21,10 @@ from shared.context.title import first_words
 from shared.door import accept
 from shared.embedded import running, valkey
 from shared.errors import NotFound, Unavailable
+from shared.homes import home_fact
 from shared.lane import Claim
 from shared.mail import decode_inbound, encode_mail
-from shared.messages import Inbound
+from shared.messages import Inbound, Source
 from shared.operating.forgetting import forget_person
 from shared.operating.pauses import pause
 from shared.output_file import save_output
@@ -322,6 +323,28 @@ async def test_a_title_that_comes_late_brings_no_words_back(
     await rig.run_turns(key)
     assert not await pipe.store.titles.suggest(session["id"], f"{CANARY} of 47")
     assert await ask(pipe.store, "SELECT title FROM sessions") == [{"title": None}]
+
+
+async def test_a_home_channel_and_other_facts_that_name_a_person_go_and_those_of_others_stay(
+    rig: Rig, pipe: Pipeline
+) -> None:
+    for user in ("4711", "47"):
+        await rig.run_turns((await accept(pipe, said(CANARY, user, user))).session_key)
+        for name in ("joined", "merged_ahead"):
+            await write(
+                pipe.store,
+                "INSERT INTO facts VALUES ('of another', :name, '1')",
+                name=f"{name}:agent:main:local:dm:{user}",
+            )
+    home = (Source("local", "4711", user="4711"), Source("telegram", "4711", user="4711"))
+    for source in home:
+        (scope, name), value = home_fact(source)
+        await write(pipe.store, "INSERT INTO facts VALUES (:s, :n, :v)", s=scope, n=name, v=value)
+    left = (await forget_person(pipe, Person("local", "4711"))).left
+    assert [(one.table, one.rows) for one in left] == [("facts", 1)]  # of telegram's 4711, who is somebody else
+    facts = [row["name"] for row in await ask(pipe.store, "SELECT name FROM facts ORDER BY name")]
+    assert facts == ["joined:agent:main:local:dm:47", "merged_ahead:agent:main:local:dm:47", "telegram"]
+    assert (await forget_person(pipe, Person("telegram", "4711"))).left == ()
 
 
 @pytest.mark.parametrize("left", ["tasks", "inbox"])
