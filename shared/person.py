@@ -74,6 +74,10 @@ class Person:
         except orjson.JSONDecodeError:
             return False
 
+    def is_asker(self, asked_by: Any) -> bool:
+        """Whether a row of a transcript (shared/context/marks.py) says that this person asked for it."""
+        return self._is(asked_by)
+
     def other_ids(self, payload: str) -> set[str]:
         """The other id of this person that a journaled message of theirs names beside the one that we know."""
         found = {source.get(name) for source in _sources(payload) if self._is(source) for name in _IDS}

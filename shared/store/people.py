@@ -13,7 +13,7 @@ from typing import Protocol
 import orjson
 
 from shared.codec import encode_text
-from shared.context.marks import EARLIER, REMOVED, SENDER, SENDER_ID
+from shared.context.marks import ASKED_BY, EARLIER, REMOVED, SENDER, SENDER_ID
 from shared.context.runtime import GOAL, goal_of
 from shared.errors import Malformed
 from shared.ids import fresh_id
@@ -371,11 +371,15 @@ class PeopleStore:
     async def _of_tasks(self, person: Person, known: Collection[str]) -> list[Row]:
         """The conversations of background work that the person asked for in a chat of several: to them belongs what the chat does."""
         nobody = _listed("key", ())
-        asked, inbox = await self._database.read(
-            sql.tasks_like(pattern=person.pattern, keys=nobody), sql.inbox_like(pattern=person.pattern, keys=nobody)
+        asked, inbox, said = await self._database.read(
+            sql.tasks_like(pattern=person.pattern, keys=nobody),
+            sql.inbox_like(pattern=person.pattern, keys=nobody),
+            sql.rows_by_sender(pattern=person.pattern),
         )
         keys = {str(task_key(row["parent_key"], row["id"])) for row in asked if person.is_source(row["asked_by"])}
         keys |= {row["session_key"] for row in inbox if person.sent(row["payload"]) and _is_of_task(row["session_key"])}
+        asked_for = (row for row in said if person.is_asker(read_object(row["data"]).get(ASKED_BY)))
+        keys |= {row["session_key"] for row in asked_for if _is_of_task(row["session_key"])}
         [rows] = await self._database.read(sql.sessions_of_keys(keys=_listed("key", keys)))
         return [row for row in rows if row["id"] not in known]
 
