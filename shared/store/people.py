@@ -16,6 +16,7 @@ from shared.codec import encode_text
 from shared.context.marks import ASKED_BY, EARLIER, REMOVED, SENDER, SENDER_ID
 from shared.context.runtime import GOAL, goal_of
 from shared.errors import Malformed
+from shared.escape import parse_bot
 from shared.ids import fresh_id
 from shared.lane_key import ControlKey, Destination, conversation_of
 from shared.person import Person
@@ -26,7 +27,7 @@ from shared.store.database.statements import Step, declared
 from shared.store.endings import ENDING
 from shared.store.facts import HOMES
 from shared.store.quoted import Quoted, read_object
-from shared.tasks.task import task_key, task_of
+from shared.tasks.task import OUTLET, task_key, task_of
 from shared.value import value
 
 _BLOB = re.compile(r"blob:([0-9a-f]{64})/")
@@ -435,7 +436,9 @@ def _is_of_task(key: str) -> bool:
 def _is_by(person: Person, row: Row) -> bool:
     try:
         key = SessionKey.parse(conversation_of(row["session_key"]))
-        return key.platform == person.platform and orjson.loads(row["data"]).get(SENDER_ID) == person.id
+        # A task begins with rows of the conversation that asked (/btw), whose platform its owner names.
+        platform = key.platform if key.platform != OUTLET else parse_bot((row["owner"] or "").partition(":")[0])[0]
+        return platform == person.platform and orjson.loads(row["data"]).get(SENDER_ID) == person.id
     except (Malformed, orjson.JSONDecodeError, AttributeError):
         return False
 

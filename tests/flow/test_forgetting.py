@@ -377,6 +377,21 @@ async def test_background_work_that_a_person_asked_for_in_a_group_leaves_no_word
     assert f"{CANARY} later" not in str(await everything(pipe.store))
 
 
+async def test_what_a_person_said_before_a_task_of_somebody_else_in_the_group_goes_too(
+    rig: Rig, pipe: Pipeline
+) -> None:
+    for user, text in ((PERSON.id, CANARY), ("user-47", f"/btw {OTHER}")):
+        key = (await accept(pipe, said(text, user, "group", chat_type="group"))).session_key
+        await rig.run_turns(key)
+    [task] = await pipe.store.tasks.running(key, 2)
+    await rig.run_turns(str(task.key))
+    rows = await ask(pipe.store, "SELECT session_id FROM messages WHERE role = 'user' AND text LIKE '%canary%'")
+    assert len(rows) == len({row["session_id"] for row in rows}) == 2
+    assert (await forget_person(pipe, PERSON)).left == ()
+    said_by_users = [row["text"] for row in await ask(pipe.store, "SELECT text FROM messages WHERE role = 'user'")]
+    assert CANARY not in str(said_by_users) and OTHER in str(said_by_users)
+
+
 async def test_a_reply_that_answers_others_too_still_leaves(rig: Rig, pipe: Pipeline) -> None:
     ids = [
         await accept(pipe, said(text, user, "group", chat_type="group"))
