@@ -177,7 +177,7 @@ def _take_notes(session_id: Any) -> TakeNotes:
 
 _INBOUND = FieldTypes(
     of_type(TEXT, "id", "event_id", "text")
-    + of_type(MAYBE_TEXT, "reply_to", "message", "album", "earlier", "trace")
+    + of_type(MAYBE_TEXT, "reply_to", "message", "album", "earlier", "earlier_by", "trace")
     + [("mentioned", (bool,)), ("sent_at", (int, type(None))), ("received_at", (int,))]
 )
 _TERMS = FieldTypes([*of_type(TEXT, "agent", "instructions"), ("is_watched", (bool,))])

@@ -101,6 +101,7 @@ class Inbound:
     message: str | None = None  # the platform's own id of it, where a reply can point at it
     album: str | None = None  # what the platform sends in several messages and its user in one
     earlier: str | None = None  # what the chat said before it, to others, that it refers to
+    earlier_by: str | None = None  # who said that: one of their ids, as `source.user` or `user_alt` would have it
     terms: Terms | None = None  # how it is to be answered, where its sender says so; None: as any other
     trace: str | None = None  # W3C traceparent of the span that accepted it; None: it is not traced
 

@@ -54,6 +54,11 @@ class Person:
         """Whether a journaled message comes from this person, or is a task that they asked for."""
         return any(self._is(source) for source in _sources(payload))
 
+    def said_in(self, payload: str) -> list[tuple[Any, Any]]:
+        """What a journaled message of theirs says, and their name there."""
+        said = [content for content in _contents(payload) if self._is(content.get("source"))]
+        return [(content.get("text"), content["source"].get("user_name")) for content in said]
+
     def is_answered(self, payload: str) -> bool:
         """Whether a part of a reply answers this person."""
         try:
@@ -68,6 +73,10 @@ class Person:
             return self._is(orjson.loads(text))
         except orjson.JSONDecodeError:
             return False
+
+    def is_asker(self, asked_by: Any) -> bool:
+        """Whether a row of a transcript (shared/context/marks.py) says that this person asked for it."""
+        return self._is(asked_by)
 
     def other_ids(self, payload: str) -> set[str]:
         """The other id of this person that a journaled message of theirs names beside the one that we know."""
@@ -100,13 +109,18 @@ _IDS = ("user", "user_alt")
 
 def _sources(payload: str) -> list[Any]:
     """Who sent a journaled message, and who asked for it; nothing for what is no message."""
+    found = [content.get(name) for content in _contents(payload) for name in ("source", "asked_by")]
+    return [source for source in found if isinstance(source, dict)]
+
+
+def _contents(payload: str) -> list[dict[str, Any]]:
+    """What the record of a message holds, whatever its kind; nothing for what is no message."""
     try:
         fields = orjson.loads(payload)
     except orjson.JSONDecodeError:
         return []
     contents: Iterable[Any] = fields.values() if isinstance(fields, dict) else ()
-    found = [content.get(name) for content in contents if isinstance(content, dict) for name in ("source", "asked_by")]
-    return [source for source in found if isinstance(source, dict)]
+    return [content for content in contents if isinstance(content, dict)]
 
 
 _WILD = str.maketrans({"!": "!!", "%": "!%", "_": "!_"})

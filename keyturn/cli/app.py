@@ -166,14 +166,20 @@ def housekeep() -> None:
 
 
 @app.command()
-def migrate(dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False) -> None:
+def migrate(
+    dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
+    wait: Annotated[bool, typer.Option(help="Wait for a database that does not answer yet.")] = False,
+) -> None:
     """Bring the database's schema up to date. Workers of the version before go on working."""
     from keyturn.cli import deployment
     from shared import log
 
     config = load()
     log.setup("error", "migrate", config.secret_values())
-    names = asyncio.run(deployment.migrate(config, dry_run=dry_run))
+    if wait and not dry_run:
+        names = asyncio.run(deployment.migrate_when_there(config, lambda why: typer.echo(f"waiting: {why}", err=True)))
+    else:
+        names = asyncio.run(deployment.migrate(config, dry_run=dry_run))
     verb = "would apply" if dry_run else "applied"
     typer.echo("\n".join(f"{verb} {name}" for name in names) if names else "the schema is up to date")
 

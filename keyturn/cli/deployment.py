@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shared.store import Store
 
 T = TypeVar("T")
+LOOK_SECONDS = 1.0  # between two looks for a database that does not answer yet
 
 
 def ask(work: Callable[[Pipeline], Awaitable[T]]) -> T:
@@ -72,6 +73,18 @@ async def _with_store(config: Settings, work: Callable[[Store, Settings], Awaita
         return await work(store, config)
     finally:
         await store.database.close()
+
+
+async def migrate_when_there(config: Settings, tell: Callable[[str], None]) -> list[str]:
+    """Bring the schema up to date as soon as the database answers. `tell` hears each time why it does not."""
+    from shared.errors import Unavailable
+
+    while True:
+        try:
+            return await migrate(config)
+        except Unavailable as error:
+            tell(str(error))
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 async def migrate(config: Settings, *, dry_run: bool = False) -> list[str]:

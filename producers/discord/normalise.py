@@ -41,6 +41,7 @@ def normalise(fields: dict[str, Any], received_at: int) -> Heard:
     reply, id = _reply(message), snowflake(message, "id")
     answers_us = reply is not None and reply[1] == known.me
     is_direct = place.chat_type == "dm"
+    earlier = _earlier(message, known) if reply is not None and not is_direct and not answers_us else None
     return Inbound(
         id=message_id(NAME, "", id),
         event_id=id,
@@ -52,7 +53,8 @@ def normalise(fields: dict[str, Any], received_at: int) -> Heard:
         sent_at=_sent_at(message, id),
         received_at=received_at,
         message=id,
-        earlier=_earlier(message, known) if reply is not None and not is_direct and not answers_us else None,
+        earlier=earlier,
+        earlier_by=reply[1] if earlier is not None and reply is not None else None,
     )
 
 

@@ -61,6 +61,7 @@ def _message(
         return Ignored("nothing said")
     group = object_(data, "groupInfo") if data.get("groupInfo") is not None else None
     quote = object_(data, "quote") if data.get("quote") is not None else None
+    earlier = _earlier(quote, me) if group is not None else None
     event_id = f"{person.id}:{sent_at}"
     return Inbound(
         id=message_id(NAME, "", event_id),
@@ -73,7 +74,8 @@ def _message(
         sent_at=sent_at,
         received_at=received_at,
         message=_pointer(sent_at, person.id),
-        earlier=_earlier(quote, me) if group is not None else None,
+        earlier=earlier,
+        earlier_by=(_author(quote) or None) if earlier is not None and quote is not None else None,
     )
 
 

@@ -69,6 +69,7 @@ def normalise(update: dict[str, Any], bot: TelegramMe, received_at: int) -> Hear
         topic=_topic(message),
     )
     reply, sent_as = _reply(message), str(number(message, "message_id"))
+    earlier = _earlier(message, reply, bot) if chat_type != "dm" else None
     # Not the update's id: those start anywhere after a week of silence, and may come to one that was used before.
     event_id = f"{bot.id}:{chat_id}:{sent_as}"
     return Inbound(
@@ -83,7 +84,8 @@ def normalise(update: dict[str, Any], bot: TelegramMe, received_at: int) -> Hear
         received_at=received_at,
         message=sent_as,
         album=text(message, "media_group_id") or None,
-        earlier=_earlier(message, reply, bot) if chat_type != "dm" else None,
+        earlier=earlier,
+        earlier_by=_id(_sender(reply, "channel")) if earlier is not None and reply is not None else None,
     )
 
 
@@ -195,6 +197,10 @@ def _earlier(message: dict[str, Any], reply: dict[str, Any] | None, bot: Telegra
     said = quote or text(reply, "text") or text(reply, "caption")
     who = _sender(reply, "channel")
     return storable(f"{_name(who) or 'someone'}: {said}") if said and who is not None else None
+
+
+def _id(sender: dict[str, Any] | None) -> str | None:
+    return str(number(sender, "id")) if sender is not None and sender.get("id") is not None else None
 
 
 def _name(fields: dict[str, Any]) -> str | None:

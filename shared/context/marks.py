@@ -5,6 +5,8 @@
 | `media` | any | list of {url, type, name}: files by reference; `blob:` addresses are files that were kept (shared/blobs) |
 | `sender`, `sender_id` | user | who wrote it: the display name, and the platform's stable id |
 | `earlier` | user | what the chat said before it that was not addressed to the agent |
+| `earlier_by` | user | who said that: the platform's id. Missing in older rows, and where the platform did not say |
+| `asked_by` | user | {platform, user, user_alt}: who asked for the background task that begins with this row |
 | `at` | any | wall clock, ms: when it was said |
 | `command` | user, assistant | true: a slash command or its answer; people see it, the model does not |
 | `proactive` | assistant | true: sent to the chat without having been asked |
@@ -25,11 +27,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shared.codec import from_fields
-from shared.messages import Entry, Inbound, Media
+from shared.messages import Entry, Inbound, Kind, Media
 
 MEDIA = "media"
 SENDER, SENDER_ID = "sender", "sender_id"
-EARLIER = "earlier"
+EARLIER, EARLIER_BY = "earlier", "earlier_by"
+ASKED_BY = "asked_by"
 AT = "at"
 COMMAND, PROACTIVE, HIDDEN = "command", "proactive", "hidden"
 TOOL_CALLS, TOOL_CALL_ID, NAME = "tool_calls", "tool_call_id", "name"
@@ -38,6 +41,9 @@ MAY_HAVE_HAPPENED = "may_have_happened"
 REASONING, THINKING, BLOCKS = "reasoning", "thinking", "blocks"
 USAGE = "usage"
 SEEDED = "seeded"
+REMOVED = (
+    "(removed)"  # the text of a row of several people whose words were removed, because their person was forgotten
+)
 PICTURES = "pictures"  # only in a prompt, never stored: the pictures of a row that the model sees
 
 # what is kept beside the text in a window
@@ -51,9 +57,18 @@ def user_row(inbound: Inbound) -> Entry:
         SENDER: inbound.source.user_name,
         SENDER_ID: sender_id(inbound),
         EARLIER: inbound.earlier,
+        EARLIER_BY: inbound.earlier_by,
+        ASKED_BY: _asked_by(inbound),
         AT: inbound.sent_at or inbound.received_at,
     }
     return Entry("user", inbound.text, inbound.id, {key: value for key, value in said.items() if value})
+
+
+def _asked_by(inbound: Inbound) -> dict[str, str | None] | None:
+    """Who asked for background work. Its row is of nobody on a platform, and the records that say it are kept for some days."""
+    if inbound.kind is not Kind.TASK:
+        return None
+    return {name: getattr(inbound.asker, name) for name in ("platform", "user", "user_alt")}
 
 
 def sender_id(inbound: Inbound) -> str | None:

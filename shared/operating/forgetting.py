@@ -1,7 +1,7 @@
 """Forget a person: all that they said, what was answered and noted, what they have scheduled and spent, their files.
 
 What stays of them is an id per message that nobody can read, so that a redelivered message is still known. In conversations
-that several share their words are replaced; what others, or the agent, said there of them stays. The audit log keeps what operators
+that several share their words are replaced, and quotes of them are removed; what others, or the agent, said there of them stays. The audit log keeps what operators
 did, and no longer says to whose conversation.
 """
 
@@ -12,8 +12,8 @@ import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import groupby
-from time import monotonic
 
+from shared.clock import now_ms
 from shared.embedded.append_only import write_anew
 from shared.errors import NotFound, Unavailable
 from shared.operating.messages import NotPending, drop_message
@@ -65,33 +65,41 @@ async def forget_person(pipe: Pipeline, person: Person, tell: Tell = tell_nobody
     again: take their right to talk away first.
     """
     # The id that was given comes last: after a crash, the rest is still found by it.
-    ids = [*await pipe.store.people.other_ids(person), person.id]
-    forgotten = [await _forget_id(pipe, Person(person.platform, id), tell) for id in ids]
+    ids, noted = [*await pipe.store.people.other_ids(person), person.id], set[str]()
+    forgotten = [await _forget_id(pipe, Person(person.platform, id), noted, tell) for id in ids]
+    files = await _remove_files(pipe, noted)
 
     def looked(done: int, total: int) -> None:
         tell(ForgetProgress("looking through all tables for what still names them", done, total))
 
     await write_anew(pipe)
     left = {one: None for id in ids for one in await remains(pipe.store.database, id, looked)}
-    if not any(forgotten) and not left:
+    if not any(forgotten) and not left and not files:
         raise NotFound(f"nothing is kept of {person.platform}:{person.id}")
     counts = zip(*(one or _NONE for one in forgotten), strict=True)
-    sessions, shared_rows, messages, notes, schedules, pauses, files = (sum(numbers) for numbers in counts)
+    sessions, shared_rows, messages, notes, schedules, pauses = (sum(numbers) for numbers in counts)
     return ForgottenPerson(sessions, shared_rows, messages, notes, schedules, pauses, files, tuple(left))
 
 
-_NOTHING = PersonRecords(*((),) * 19)
-_NONE = (0,) * 7
+_NOTHING = PersonRecords(*((),) * 23)
+_NONE = (0,) * 6
 
 
-async def _forget_id(pipe: Pipeline, person: Person, tell: Tell) -> tuple[int, ...] | None:
-    """What was removed, in the order of ForgottenPerson's fields; None: nothing is kept under this id."""
-    began = monotonic()
+async def _forget_id(pipe: Pipeline, person: Person, noted: set[str], tell: Tell) -> tuple[int, ...] | None:
+    """What was removed, in the order of ForgottenPerson's fields; None: nothing is kept under this id. Adds to `noted` the files
+    that are to be removed then."""
     store, first = pipe.store, await pipe.store.people.records(person)
     if first == _NOTHING:
         return None
-    files, found = set(first.blobs), first
+    found = first
     for _ in range(TRIES):
+        # Quotes before their words: what they said and were called tells older quotes of them.
+        if found.quotes or found.quoting or found.quoting_letters:
+            await store.people.unquote(found)
+            found = await store.people.records(person)
+            continue
+        await store.people.note_files(found.blobs, now_ms())  # by sessions and rows nobody finds them any more
+        noted |= set(found.blobs)
         await _end_waiting(pipe, found, tell)
         # Outputs before schedules, and both before sessions: by those the rest is found again after a crash.
         await asyncio.to_thread(_remove_outputs, pipe, found)
@@ -100,9 +108,9 @@ async def _forget_id(pipe: Pipeline, person: Person, tell: Tell) -> tuple[int, .
         if found.pauses:  # when nothing waits behind them any more
             await enforce_pauses(pipe)
         found = await store.people.records(person)
-        files |= set(found.blobs)
         open_work = (found.waiting, found.ended, found.letters, found.tasks, found.asks)
-        left = (found.sessions, found.shared_rows, *open_work, found.pauses, found.audit)
+        quoted = (found.quotes, found.quoting, found.quoting_letters)
+        left = (found.sessions, found.shared_rows, *quoted, *open_work, found.facts, found.pauses, found.audit)
         if whole and not any(left):  # a message that has just been dropped has ended only now
             break
     else:
@@ -110,7 +118,7 @@ async def _forget_id(pipe: Pipeline, person: Person, tell: Tell) -> tuple[int, .
     await asyncio.to_thread(_remove_outputs, pipe, first)  # what a run wrote meanwhile
     messages = (*first.ended, *first.waiting)
     counted = (first.sessions, first.shared_rows, messages, first.notes, first.schedules, first.pauses)
-    return *map(len, counted), await _remove_files(pipe, sorted(files), timedelta(seconds=monotonic() - began))
+    return tuple(map(len, counted))
 
 
 async def _end_waiting(pipe: Pipeline, found: PersonRecords, tell: Tell) -> None:
@@ -135,15 +143,21 @@ async def _without_words(pipe: Pipeline, found: PersonRecords, tell: Tell) -> bo
     return whole
 
 
-async def _remove_files(pipe: Pipeline, digests: list[str], age: timedelta) -> int:
-    """Files to which nothing refers any more go at once, not after MEDIA__ORPHAN_HOURS. A file whose bytes somebody brought again
-    within `age` stays: their turn is about to refer to it. If it does not, a housekeeper removes the file."""
-    gone = await pipe.store.blob_references.unreferred(digests)
+async def _remove_files(pipe: Pipeline, own: set[str]) -> int:
+    """Files that were noted, by this or an earlier try, and to which nothing refers any more, go at once, not after
+    MEDIA__ORPHAN_HOURS. A file whose bytes somebody brought again since it was noted stays: their turn is about to refer to it. If it
+    does not, a housekeeper removes the file."""
+    people, removed = pipe.store.people, 0
+    noted = await people.noted_files()
+    gone = await pipe.store.blob_references.unreferred(sorted(noted))
     try:
-        return sum([await pipe.blobs.remove(digest, age) for digest in gone])
+        for digest in gone:
+            removed += await pipe.blobs.remove(digest, timedelta(milliseconds=max(0, now_ms() - noted[digest])))
     except Unavailable as error:
-        later = "everything else is gone; a housekeeper removes their files when MEDIA__ORPHAN_HOURS have passed"
+        later = "everything else is gone; forget again, or a housekeeper removes their files when MEDIA__ORPHAN_HOURS have passed"
         raise Unavailable(f"{error}: {later}") from None
+    await people.forget_noted_files({*gone, *own})
+    return removed
 
 
 def _remove_outputs(pipe: Pipeline, found: PersonRecords) -> None:

@@ -3,6 +3,7 @@
 First their own conversations, as shared/reading/export.py writes them; then one line for each of the others:
 
     {"type": "shared_message", "session_id", "n", "text", "created_at"}     said in a conversation of several
+    {"type": "quote", "session_id", "n", "text"}                            what others quoted of them, with their name
     {"type": "note", "text", "created_at"}                                  what the agent noted of them
     {"type": "schedule", "id", "name", "rule", "text", "created_at"}
     {"type": "usage", "day", "agent", "model", "requests", "total"}
@@ -37,6 +38,7 @@ from shared.value import value
 
 _KINDS = (
     ("shared_message", "shared_rows", ("session_id", "n", "text", "created_at")),
+    ("quote", "quotes", ("session_id", "n", "text")),
     ("note", "notes", ("text", "created_at")),
     ("schedule", "schedules", ("id", "name", "rule", "text", "created_at")),
     ("usage", "usage", ("day", "agent", "model", "requests", "total")),
@@ -77,6 +79,7 @@ class KeptOfPerson:
     ids: tuple[str, ...]
     sessions: int  # their own conversations, each with its transcript
     shared_rows: int  # what they said in conversations of several
+    quotes: int  # of them, in messages of others
     messages: int  # in the journal
     waiting: int  # of these, not ended yet
     dead_letters: int
@@ -88,6 +91,7 @@ class KeptOfPerson:
     usage: int  # days, agents and models with costs
     pairings: int
     pauses: int
+    facts: int  # that name a conversation of theirs, such as a home channel
     audit: int  # actions of operators that name a conversation of theirs
 
     @property
@@ -100,6 +104,7 @@ class KeptOfPerson:
 _COUNTED = {
     "sessions": ("sessions",),
     "shared_rows": ("shared_rows",),
+    "quotes": ("quotes", "quoting", "quoting_letters"),
     "messages": ("waiting", "ended"),
     "waiting": ("waiting",),
     "dead_letters": ("letters",),
@@ -111,6 +116,7 @@ _COUNTED = {
     "usage": ("usage",),
     "pairings": ("pairing",),
     "pauses": ("pauses",),
+    "facts": ("facts",),
     "audit": ("audit",),
 }
 

@@ -66,8 +66,7 @@ class Schedule:
 
     def key(self, slot: int) -> SessionKey:
         """The conversation that a slot runs in: the schedule's own or, where slots run beside each other, the slot's."""
-        thread = str(slot) if self.overlap is Overlap.ALL else None
-        return SessionKey(self.agent, OUTLET, "", "dm", self.id, thread=thread)
+        return slot_key(self.agent, self.id, self.overlap, slot)
 
     def fire(self, slot: int, now_ms: int, *, manual: bool = False) -> OwnInbound:
         """The inbound of a slot. Its id follows from schedule and slot, so a slot has one."""
@@ -82,3 +81,8 @@ class Schedule:
             purpose=Kind.FIRE,
             owned_by=self.owner or None,
         )
+
+
+def slot_key(agent: str, schedule_id: str, overlap: Overlap, slot: int) -> SessionKey:
+    """The conversation that a slot of a schedule runs in."""
+    return SessionKey(agent, OUTLET, "", "dm", schedule_id, thread=str(slot) if overlap is Overlap.ALL else None)

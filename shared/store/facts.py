@@ -16,6 +16,8 @@ transaction, so a turn that loses the race, or crashes before its commit, change
 | an older gateway's memory | `note:<digest>` | which import brought that note of its memory files; keyturn/importing/memory.py |
 | `secrets` | `sender_key` | what the deployment made up for itself; shared/store/secrets.py |
 | `stateless` | a message's id | wall clock, ms: its request has ended and is to be forgotten; shared/store/stateless.py |
+| `ending` | a session key | why its session is to end when no message of it waits; shared/store/endings.py |
+| `forgetting` | a file's digest | wall clock, ms: it is to be removed since then; shared/operating/forgetting.py |
 | a session's id | `joined:<session key>` | that key talks to this session, having come by /resume or having been met there |
 """
 

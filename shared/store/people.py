@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
 from typing import Protocol
 
 import orjson
 
 from shared.codec import encode_text
-from shared.context.marks import SENDER_ID
+from shared.context.marks import ASKED_BY, EARLIER, REMOVED, SENDER, SENDER_ID
 from shared.context.runtime import GOAL, goal_of
 from shared.errors import Malformed
+from shared.escape import parse_bot
 from shared.ids import fresh_id
 from shared.lane_key import ControlKey, Destination, conversation_of
 from shared.person import Person
@@ -22,13 +24,15 @@ from shared.session_key import SessionKey
 from shared.store import pauses, retention
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
-from shared.tasks.task import task_key, task_of
+from shared.store.endings import ENDING
+from shared.store.facts import HOMES
+from shared.store.quoted import Quoted, read_object
+from shared.tasks.task import OUTLET, task_key, task_of
 from shared.value import value
 
 _BLOB = re.compile(r"blob:([0-9a-f]{64})/")
 _KEY = re.compile(r"(?:agent|control|to):[^\s,;'\"]*[^\s,;:.'\")]")  # within a sentence
 FORGOTTEN = "forgotten"  # what an operator's action names in place of a person's conversation
-REMOVED = "(removed)"  # what is shown in place of a person's words in a conversation of several
 
 
 class PeopleSql(Protocol):
@@ -43,6 +47,10 @@ class PeopleSql(Protocol):
     def asks_like(self, *, pattern: str) -> Step: ...
     def paired_ids(self, *, platform: str, id: str) -> Step: ...
     def rows_by_sender(self, *, pattern: str) -> Step: ...
+    def rows_of_sessions(self, *, sessions: str) -> Step: ...
+    def rows_with_quotes(self, *, pattern: str) -> Step: ...
+    def inbox_with_quotes(self, *, pattern: str) -> Step: ...
+    def letters_with_quotes(self, *, pattern: str) -> Step: ...
     def inbox_like(self, *, pattern: str, keys: str) -> Step: ...
     def note_owners(self, *, pattern: str) -> Step: ...
     def notes_of_owners(self, *, keys: str, sessions: str) -> Step: ...
@@ -59,6 +67,12 @@ class PeopleSql(Protocol):
     def kept_tasks(self, *, rows: str) -> Step: ...
     def kept_asks(self, *, keys: str, pattern: str) -> Step: ...
     def forget_session_turns(self, *, sessions: str, keys: str) -> Step: ...
+    def unquote_rows(self, *, session_id: str, turn_id: str, rows: str) -> Step: ...
+    def unquote_inbox(self, *, rows: str) -> Step: ...
+    def unquote_letters(self, *, rows: str) -> Step: ...
+    def note_files(self, *, files: str, at: str) -> Step: ...
+    def noted_files(self) -> Step: ...
+    def forget_noted_files(self, *, files: str) -> Step: ...
     def forget_inbox(self, *, rows: str) -> Step: ...
     def forget_known_messages(self, *, keys: str) -> Step: ...
     def forget_key_outbox(self, *, keys: str) -> Step: ...
@@ -69,7 +83,8 @@ class PeopleSql(Protocol):
     def forget_shared_asks(self, *, rows: str) -> Step: ...
     def forget_person_tasks(self, *, rows: str) -> Step: ...
     def forget_task_stops(self, *, keys: str) -> Step: ...
-    def forget_joined(self, *, keys: str) -> Step: ...
+    def facts_of_chats(self) -> Step: ...
+    def forget_facts(self, *, rows: str) -> Step: ...
     def closed_like(self, *, pattern: str) -> Step: ...
     def forget_closed_chats(self, *, chats: str) -> Step: ...
     def forget_letters(self, *, rows: str) -> Step: ...
@@ -82,7 +97,9 @@ class PeopleSql(Protocol):
     def forget_requests(self, *, platform: str, id: str) -> Step: ...
     def forget_pairing(self, *, platform: str, id: str) -> Step: ...
     def called(self, *, session_id: str) -> Step: ...
-    def sign_session(self, *, session_id: str, version: int, turn_id: str, title: str | None) -> Step: ...
+    def sign_session(
+        self, *, session_id: str, version: int, turn_id: str, title: str | None, seen: str | None
+    ) -> Step: ...
     def forget_goal(self, *, session_id: str, turn_id: str) -> Step: ...
     def blank_rows(self, *, session_id: str, turn_id: str, text: str, rows: str) -> Step: ...
     def forget_shared_blob(self, *, session_id: str, turn_id: str, digest: str) -> Step: ...
@@ -98,6 +115,9 @@ class PersonRecords:
     sessions: tuple[Row, ...]  # their own
     keys: tuple[str, ...]  # of their own conversations, control keys included
     shared_rows: tuple[Row, ...]  # what they said in conversations of several
+    quotes: tuple[Row, ...]  # rows of others that quote them: `text` of them, and `data` without it
+    quoting: tuple[Row, ...]  # ended messages of others that do
+    quoting_letters: tuple[Row, ...]  # dead letters of others that do
     waiting: tuple[str, ...]  # messages of theirs that have not ended
     ended: tuple[str, ...]  # messages of theirs that have
     turns: tuple[str, ...]  # that answered them
@@ -112,6 +132,7 @@ class PersonRecords:
     tasks: tuple[str, ...]  # background work that they asked for
     asks: tuple[str, ...]  # questions to them in conversations of several
     chats: tuple[str, ...]  # destinations of their private chats, which may be closed
+    facts: tuple[Row, ...]  # of their keys, and home channels that are their private chats
     pauses: tuple[Row, ...]  # that hold their conversations or private chats
     audit: tuple[Row, ...]  # actions of operators that name one of those, as they read without the name
 
@@ -175,10 +196,12 @@ class PeopleStore:
             pauses.sql.pause_list(),
             sql.audit_with_keys(),
             sql.parts_like(pattern=person.pattern),
+            sql.facts_of_chats(),
         )
-        said, asks, inbox, letters, notes, schedules, usage, pairing, closed, paused, audit, parts = found
+        said, asks, inbox, letters, notes, schedules, usage, pairing, closed, paused, audit, parts, facts = found
         named_by = _NamesOf(person, frozenset((*keys, *_chats(keys))), others)
         own = {row["id"] for row in sessions}
+        quotes = await self._quotes(person, listed, own, said, inbox)
         theirs = [row for row in inbox if row["session_key"] in keys or person.sent(row["payload"])]
         note_owners = [row["owner"] for row in notes if person.has_key(row["owner"]) or row["owner"] in keys]
         [noted] = await self._database.read(sql.notes_of_owners(keys=_listed("key", note_owners), sessions=listed))
@@ -188,6 +211,9 @@ class PeopleStore:
             sessions=tuple(sessions),
             keys=keys,
             shared_rows=tuple(shared_rows),
+            quotes=quotes[0],
+            quoting=quotes[1],
+            quoting_letters=quotes[2],
             waiting=tuple(row["id"] for row in theirs if row["state"] == "pending"),
             ended=tuple(row["id"] for row in theirs if row["state"] != "pending"),
             turns=tuple(row["turn_id"] for row in theirs if row["turn_id"] is not None),
@@ -202,6 +228,9 @@ class PeopleStore:
             tasks=tuple(row["id"] for row in tasks),
             asks=tuple(row["id"] for row in asks if person.is_source(row["source"])),
             chats=(*_chats(keys), *(row["destination"] for row in closed if _is_chat_with(person, row["destination"]))),
+            facts=tuple(
+                {"scope": row["scope"], "name": row["name"]} for row in facts if named_by.is_theirs(_chat_of_fact(row))
+            ),
             pauses=tuple(row for row in paused if named_by.is_theirs(row["scope"])),
             audit=tuple(row for action in audit if (row := named_by.without(action)) is not None),
         )
@@ -218,6 +247,36 @@ class PeopleStore:
         )
         theirs = [row for row in asks if row["session_key"] in found.keys or person.is_source(row["source"])]
         return PersonWords(tuple(inbounds), tuple(parts), tuple(letters), tuple(tasks), tuple(theirs))
+
+    async def unquote(self, found: PersonRecords) -> bool:
+        """Take their words out of rows and messages of others that quote them. False: a turn moved a session on meanwhile, and
+        its rows still do. A message that waits is left: it is met again when it has ended."""
+        await self._database.write(
+            sql.unquote_inbox(rows=encode_text(found.quoting)),
+            sql.unquote_letters(rows=encode_text(found.quoting_letters)),
+        )
+        whole = True
+        for (session_id, version), rows in groupby(found.quotes, key=lambda row: (row["session_id"], row["version"])):
+            turn_id = f"forget_{fresh_id()}"
+            signed, *_ = await self._database.write(
+                sql.sign_session(session_id=session_id, version=version, turn_id=turn_id, title=None, seen=None),
+                sql.unquote_rows(session_id=session_id, turn_id=turn_id, rows=encode_text([*rows])),
+            )
+            whole &= bool(signed)
+        return whole
+
+    async def note_files(self, digests: Iterable[str], at: int) -> None:
+        """Write down that files are to be removed, unless it is written already. It does not say whose they are."""
+        await self._database.write(sql.note_files(files=_listed("digest", digests), at=str(at)))
+
+    async def noted_files(self) -> dict[str, int]:
+        """The files that are to be removed, and since when (ms)."""
+        [rows] = await self._database.read(sql.noted_files())
+        return {row["digest"]: int(row["since"]) for row in rows}
+
+    async def forget_noted_files(self, digests: Iterable[str]) -> None:
+        """Write down no more that files are to be removed."""
+        await self._database.write(sql.forget_noted_files(files=_listed("digest", digests)))
 
     async def forget(self, person: Person, found: PersonRecords) -> None:
         """Remove all records but their sessions and what they said in conversations of several. Pauses end in the database only:
@@ -236,7 +295,7 @@ class PeopleStore:
             sql.forget_shared_asks(rows=_listed("id", found.asks)),
             sql.forget_person_tasks(rows=_listed("id", found.tasks)),
             sql.forget_task_stops(keys=keys),
-            sql.forget_joined(keys=keys),
+            sql.forget_facts(rows=encode_text(found.facts)),
             sql.forget_closed_chats(chats=_listed("key", found.chats)),
             sql.forget_inbox(rows=_listed("id", found.ended)),
             sql.forget_known_messages(keys=keys),  # after the journal, from which a housekeeper may just move some
@@ -254,7 +313,7 @@ class PeopleStore:
 
     async def blank(self, rows: Sequence[Row]) -> bool:
         """Remove the words and files of rows of one session, and its title and its goal where those are from such a row. False: a
-        turn moved it on meanwhile, and they are still there."""
+        turn moved it on meanwhile, or it was given a title, and they are still there."""
         session_id, version, turn_id = rows[0]["session_id"], rows[0]["version"], f"forget_{fresh_id()}"
         listed = encode_text([{"session_id": session_id, "n": row["n"]} for row in rows])
         files = {digest: None for row in rows for digest in _files(row)}
@@ -265,7 +324,9 @@ class PeopleStore:
         goal = goal_of({GOAL: called["goal"] or called["old_goal"] or ""})
         title = called["title"] if _is_from(called["title"], rows) else None
         signed, *_ = await self._database.write(
-            sql.sign_session(session_id=session_id, version=version, turn_id=turn_id, title=title),
+            sql.sign_session(
+                session_id=session_id, version=version, turn_id=turn_id, title=title, seen=called["title"] or ""
+            ),
             *(
                 [sql.forget_goal(session_id=session_id, turn_id=turn_id)]
                 if goal and _is_from(goal.objective, rows)
@@ -277,14 +338,49 @@ class PeopleStore:
         )
         return bool(signed)
 
+    async def _quotes(
+        self, person: Person, sessions: str, own: Collection[str], said: Iterable[Row], inbox: Iterable[Row]
+    ) -> tuple[tuple[Row, ...], tuple[Row, ...], tuple[Row, ...]]:
+        """What others quoted of them: in rows, in ended messages, in dead letters."""
+        mine, rows, messages, letters = await self._database.read(
+            sql.rows_of_sessions(sessions=sessions),
+            sql.rows_with_quotes(pattern=person.pattern),
+            sql.inbox_with_quotes(pattern=person.pattern),
+            sql.letters_with_quotes(pattern=person.pattern),
+        )
+        words = Quoted(person)
+        for row in (*mine, *(row for row in said if _is_by(person, row))):
+            words.add(row["session_key"], row["text"], read_object(row["data"]).get(SENDER))
+        for row in inbox:
+            for text, name in person.said_in(row["payload"]):
+                words.add(row["session_key"], text, name)
+        in_rows = [
+            {**row, "data": data, "text": read_object(row["data"])[EARLIER]}
+            for row in rows
+            if row["session_id"] not in own and (data := words.out_of_row(row["session_key"], row["data"])) is not None
+        ]
+        in_messages, in_letters = (
+            tuple(
+                {"id": row["id"], "payload": payload}
+                for row in found
+                if (payload := words.out_of_message(row["session_key"], row["payload"])) is not None
+            )
+            for found in (messages, letters)
+        )
+        return tuple(in_rows), in_messages, in_letters
+
     async def _of_tasks(self, person: Person, known: Collection[str]) -> list[Row]:
         """The conversations of background work that the person asked for in a chat of several: to them belongs what the chat does."""
         nobody = _listed("key", ())
-        asked, inbox = await self._database.read(
-            sql.tasks_like(pattern=person.pattern, keys=nobody), sql.inbox_like(pattern=person.pattern, keys=nobody)
+        asked, inbox, said = await self._database.read(
+            sql.tasks_like(pattern=person.pattern, keys=nobody),
+            sql.inbox_like(pattern=person.pattern, keys=nobody),
+            sql.rows_by_sender(pattern=person.pattern),
         )
         keys = {str(task_key(row["parent_key"], row["id"])) for row in asked if person.is_source(row["asked_by"])}
         keys |= {row["session_key"] for row in inbox if person.sent(row["payload"]) and _is_of_task(row["session_key"])}
+        asked_for = (row for row in said if person.is_asker(read_object(row["data"]).get(ASKED_BY)))
+        keys |= {row["session_key"] for row in asked_for if _is_of_task(row["session_key"])}
         [rows] = await self._database.read(sql.sessions_of_keys(keys=_listed("key", keys)))
         return [row for row in rows if row["id"] not in known]
 
@@ -340,7 +436,9 @@ def _is_of_task(key: str) -> bool:
 def _is_by(person: Person, row: Row) -> bool:
     try:
         key = SessionKey.parse(conversation_of(row["session_key"]))
-        return key.platform == person.platform and orjson.loads(row["data"]).get(SENDER_ID) == person.id
+        # A task begins with rows of the conversation that asked (/btw), whose platform its owner names.
+        platform = key.platform if key.platform != OUTLET else parse_bot((row["owner"] or "").partition(":")[0])[0]
+        return platform == person.platform and orjson.loads(row["data"]).get(SENDER_ID) == person.id
     except (Malformed, orjson.JSONDecodeError, AttributeError):
         return False
 
@@ -358,6 +456,16 @@ def _words(text: str) -> str:
 def _files(row: Row) -> list[str]:
     """The digests of the files that a row of a transcript names."""
     return [*dict.fromkeys(_BLOB.findall(row["data"]))]
+
+
+def _chat_of_fact(row: Row) -> str:
+    """The key that a fact names or, of a home channel, where it is; empty for what cannot be read."""
+    if row["scope"] == ENDING:
+        return str(row["name"])
+    if row["scope"] != HOMES:
+        return str(row["name"]).partition(":")[2]
+    home = read_object(row["value"])
+    return str(Destination(row["name"], str(home.get("account") or ""), str(home.get("chat") or "")))
 
 
 def _is_chat_with(person: Person, destination: str) -> bool:

@@ -50,6 +50,30 @@ FROM messages JOIN sessions ON sessions.id = messages.session_id
 WHERE messages.role = 'user' AND messages.data LIKE :pattern ESCAPE '!'
 ORDER BY messages.session_id, messages.n
 
+-- name: rows_of_sessions
+-- What users said in some sessions.
+SELECT sessions.session_key, messages.text, messages.data FROM messages JOIN sessions ON sessions.id = messages.session_id
+WHERE messages.role = 'user' AND sessions.id IN (SELECT value ->> 'id' FROM {{each}}(:sessions))
+
+-- name: rows_with_quotes
+-- Rows of transcripts that may quote the person: they name the id, or do not say whom they quote.
+SELECT messages.session_id, messages.n, messages.data, sessions.session_key, sessions.version
+FROM messages JOIN sessions ON sessions.id = messages.session_id
+WHERE messages.role = 'user' AND messages.data LIKE '%"earlier":%'
+  AND (messages.data LIKE :pattern ESCAPE '!' OR messages.data NOT LIKE '%"earlier_by":%')
+ORDER BY messages.session_id, messages.n
+
+-- name: inbox_with_quotes
+-- Ended messages that may quote the person, or answer a message of theirs.
+SELECT id, session_key, payload FROM inbox
+WHERE state <> 'pending'
+  AND (payload LIKE :pattern ESCAPE '!' OR payload LIKE '%"earlier":%' AND payload NOT LIKE '%"earlier_by":%')
+
+-- name: letters_with_quotes
+-- The same of dead letters.
+SELECT id, session_key, payload FROM dead
+WHERE payload LIKE :pattern ESCAPE '!' OR payload LIKE '%"earlier":%' AND payload NOT LIKE '%"earlier_by":%'
+
 -- name: inbox_like
 -- Journaled messages that may come from the person, or belong to some keys.
 SELECT id, session_key, payload, state, turn_id FROM inbox
@@ -127,6 +151,36 @@ DELETE FROM turns
 WHERE session_id IN (SELECT value ->> 'id' FROM {{each}}(:sessions))
    OR session_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
 
+-- name: unquote_rows
+-- Write some rows without what they quote, if the session was signed.
+UPDATE messages SET data = value ->> 'data'
+FROM {{each}}(:rows)
+WHERE messages.session_id = :session_id AND messages.n = CAST(value ->> 'n' AS BIGINT)
+  AND EXISTS (SELECT 1 FROM sessions WHERE id = :session_id AND turn_id = :turn_id)
+
+-- name: unquote_inbox
+-- Write some messages that have ended without what they quote, as far as their words are still kept.
+UPDATE inbox SET payload = value ->> 'payload'
+FROM {{each}}(:rows) WHERE inbox.id = value ->> 'id' AND inbox.state <> 'pending' AND inbox.payload <> ''
+
+-- name: unquote_letters
+-- Write some dead letters without what they quote.
+UPDATE dead SET payload = value ->> 'payload' FROM {{each}}(:rows) WHERE dead.id = CAST(value ->> 'id' AS BIGINT)
+
+-- name: note_files
+-- Note that some files are to be removed.
+INSERT INTO facts (scope, name, value)
+SELECT 'forgetting', value ->> 'digest', :at FROM {{each}}(:files) WHERE true
+ON CONFLICT (scope, name) DO NOTHING
+
+-- name: noted_files
+-- The files that are to be removed.
+SELECT name AS digest, value AS since FROM facts WHERE scope = 'forgetting'
+
+-- name: forget_noted_files
+-- Forget that some files are to be removed.
+DELETE FROM facts WHERE scope = 'forgetting' AND name IN (SELECT value ->> 'digest' FROM {{each}}(:files))
+
 -- name: forget_inbox
 -- Empty some messages that have ended. What stays is an id that nobody can read, so that a redelivery is still known.
 UPDATE inbox SET payload = '', event_id = '', session_key = 'forgotten', reason = NULL
@@ -175,9 +229,14 @@ DELETE FROM tasks WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows))
 -- Delete when some keys were told to stop.
 DELETE FROM task_stops WHERE root_key IN (SELECT value ->> 'key' FROM {{each}}(:keys))
 
--- name: forget_joined
--- Delete that some keys talked in sessions of others.
-DELETE FROM facts WHERE name IN (SELECT 'joined:' || (value ->> 'key') FROM {{each}}(:keys))
+-- name: facts_of_chats
+-- Facts that name a key or a chat: that keys talk in sessions of others, how far their mail has ended there, home channels.
+SELECT scope, name, value FROM facts
+WHERE scope IN ('homes', 'ending') OR name LIKE 'joined:%' OR name LIKE 'merged!_ahead:%' ESCAPE '!'
+
+-- name: forget_facts
+-- Delete some facts.
+DELETE FROM facts WHERE (scope, name) IN (SELECT value ->> 'scope', value ->> 'name' FROM {{each}}(:rows))
 
 -- name: closed_like
 -- Closed chats whose destination may name the person.
@@ -232,10 +291,11 @@ SELECT (SELECT title FROM sessions WHERE id = :session_id) AS title,
        (SELECT value FROM facts WHERE scope = :session_id AND name = 'thread_goal') AS old_goal
 
 -- name: sign_session
--- The compare-and-set of a session whose rows are to be changed: no turn has moved it on since it was read. Takes a title away.
+-- The compare-and-set of a session whose rows are to be changed: no turn has moved it on since it was read and,
+-- with `seen`, its title is what was read. Takes a title away.
 UPDATE sessions
 SET version = version + 1, turn_id = :turn_id, title = CASE WHEN title = CAST(:title AS TEXT) THEN NULL ELSE title END
-WHERE id = :session_id AND version = :version
+WHERE id = :session_id AND version = :version AND COALESCE(title, '') = COALESCE(CAST(:seen AS TEXT), title, '')
 RETURNING id
 
 -- name: forget_goal

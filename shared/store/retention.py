@@ -6,9 +6,12 @@ or not at all. Nothing here touches a message that waits, a part that is still t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
+from shared.clock import now_ms
 from shared.codec import encode_text
 from shared.store import deletion
 from shared.store.database import Database, Row
@@ -39,9 +42,11 @@ class RetentionSql(Protocol):
     def prune_outbox(self, *, after: int, last: int, before: int) -> Step: ...
     def expired_turns(self, *, first: str, beyond: str, before: int, limit: int) -> Step: ...
     def prune_turns(self, *, rows: str) -> Step: ...
-    def prune_dead(self, *, state: str, before: int, limit: int) -> Step: ...
+    def old_letters_page(self, *, state: str, after: int, limit: int) -> Step: ...
+    def prune_dead(self, *, state: str, after: int, last: int, before: int) -> Step: ...
     def prune_usage(self, *, day: str, limit: int) -> Step: ...
-    def prune_audit(self, *, before: int, limit: int) -> Step: ...
+    def old_audit_page(self, *, after: int, limit: int) -> Step: ...
+    def prune_audit(self, *, after: int, last: int, before: int) -> Step: ...
     def prune_blob_references(self, *, before: int, limit: int) -> Step: ...
     def superseded_rows(self, *, before: int, limit: int) -> Step: ...
     def expired_session(self, *, before: int, noted: int) -> Step: ...
@@ -65,12 +70,21 @@ class RetentionSql(Protocol):
 sql = declared(RetentionSql)
 
 
+class _Page(Protocol):
+    def __call__(self, *, after: int, limit: int) -> Step: ...
+
+
+class _Prune(Protocol):
+    def __call__(self, *, after: int, last: int, before: int) -> Step: ...
+
+
 class Retention:
     """One step of each kind. A step gives how many rows it removed or emptied; 0: there is nothing more that is old."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._part, self._place = 0, 0  # how far outbox and search index were gone through
+        self._place = 0  # how far the search index was gone through
+        self._numbers = defaultdict[str, int](int)  # how far outbox, dead letters and audit log were
         self._emptied = _FIRST  # how far emptied messages were
         self._may_move = False
 
@@ -115,15 +129,22 @@ class Retention:
         return self._may_move
 
     async def outbox(self, before: int, limit: int) -> int:
-        """Delete parts that ended and were decided before a time. Goes on behind the parts that stay."""
+        """Delete parts that ended and were decided before a time."""
+        return await self._numbered("outbox", sql.outbox_page, sql.prune_outbox, before, limit)
+
+    async def _numbered(self, name: str, page: _Page, prune: _Prune, before: int, limit: int) -> int:
+        """Delete rows from before a time, in the order of their numbers, and so of time. Goes on behind those that stay, and behind
+        those whose time is in the future: a clock that was ahead wrote them, and older rows may follow."""
         while True:
-            [[page]] = await self._database.read(sql.outbox_page(after=self._part, limit=limit))
-            if page["last"] is None:
-                self._part = 0
+            after = self._numbers[name]
+            [[found]] = await self._database.read(page(after=after, limit=limit))
+            if found["last"] is None:
+                self._numbers[name] = 0
                 return 0
-            [gone] = await self._database.write(sql.prune_outbox(after=self._part, last=page["last"], before=before))
-            self._part = page["last"] if page["newest"] < before else 0
-            if gone or self._part == 0:
+            [gone] = await self._database.write(prune(after=after, last=found["last"], before=before))
+            goes_on = found["oldest"] < before or found["newest"] > now_ms()
+            self._numbers[name] = found["last"] if goes_on else 0
+            if gone or not goes_on:
                 return len(gone)
 
     async def turns(self, before: int, limit: int) -> int:
@@ -139,15 +160,15 @@ class Retention:
 
     async def closed_letters(self, before: int, limit: int) -> int:
         """Delete dead letters from before a time that were replayed or dropped."""
-        gone = await self._database.write(
-            *(sql.prune_dead(state=state, before=before, limit=limit) for state in CLOSED)
-        )
-        return sum(map(len, gone))
+        return sum([await self._letters(state, before, limit) for state in CLOSED])
 
     async def open_letters(self, before: int, limit: int) -> int:
         """Delete dead letters from before a time that nobody decided on."""
-        [gone] = await self._database.write(sql.prune_dead(state="open", before=before, limit=limit))
-        return len(gone)
+        return await self._letters("open", before, limit)
+
+    async def _letters(self, state: str, before: int, limit: int) -> int:
+        page, prune = partial(sql.old_letters_page, state=state), partial(sql.prune_dead, state=state)
+        return await self._numbered(f"dead {state}", page, prune, before, limit)
 
     async def usage(self, day: str, limit: int) -> int:
         """Delete what was spent before a day."""
@@ -156,8 +177,7 @@ class Retention:
 
     async def audit(self, before: int, limit: int) -> int:
         """Delete records of the audit log from before a time."""
-        [gone] = await self._database.write(sql.prune_audit(before=before, limit=limit))
-        return len(gone)
+        return await self._numbered("audit", sql.old_audit_page, sql.prune_audit, before, limit)
 
     async def blobs(self, before: int, limit: int) -> int:
         """Forget references to files from before a time; the files go when nothing refers to them."""

@@ -78,8 +78,8 @@ WHERE id IN (SELECT value ->> 'id' FROM json_each(:rows)) AND state <> 'pending'
   AND EXISTS (SELECT 1 FROM known_messages WHERE digest = message_digest(inbox.id))
 
 -- name: outbox_page
--- The next parts by number: the last of them, and the time of the newest.
-SELECT MAX(id) AS last, MAX(created_at) AS newest
+-- The next parts by number: the last of them, and the times of the oldest and the newest.
+SELECT MAX(id) AS last, MIN(created_at) AS oldest, MAX(created_at) AS newest
 FROM (SELECT id, created_at FROM outbox WHERE id > :after ORDER BY id LIMIT :limit) AS page
 
 -- name: prune_outbox
@@ -105,11 +105,14 @@ ORDER BY id LIMIT :limit
 -- Delete some turns.
 DELETE FROM turns WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows))
 
+-- name: old_letters_page
+-- The same of dead letters in one state.
+SELECT MAX(id) AS last, MIN(created_at) AS oldest, MAX(created_at) AS newest
+FROM (SELECT id, created_at FROM dead WHERE state = :state AND id > :after ORDER BY id LIMIT :limit) AS page
+
 -- name: prune_dead
--- Delete the oldest dead letters in one state that are too old.
-DELETE FROM dead
-WHERE id IN (SELECT id FROM dead WHERE state = :state ORDER BY id LIMIT :limit) AND created_at < :before
-RETURNING id
+-- Delete the dead letters of a page that are too old.
+DELETE FROM dead WHERE state = :state AND id > :after AND id <= :last AND created_at < :before RETURNING id
 
 -- name: prune_usage
 -- Delete what was spent before a day.
@@ -118,9 +121,14 @@ WHERE (session_id, day, owner, agent, model) IN (
     SELECT session_id, day, owner, agent, model FROM usage WHERE day < :day ORDER BY day LIMIT :limit)
 RETURNING session_id
 
+-- name: old_audit_page
+-- The same of records of the audit log.
+SELECT MAX(id) AS last, MIN(at) AS oldest, MAX(at) AS newest
+FROM (SELECT id, at FROM audit WHERE id > :after ORDER BY id LIMIT :limit) AS page
+
 -- name: prune_audit
--- Delete the oldest records of the audit log that are too old.
-DELETE FROM audit WHERE id IN (SELECT id FROM audit ORDER BY id LIMIT :limit) AND at < :before RETURNING id
+-- Delete the records of a page that are too old.
+DELETE FROM audit WHERE id > :after AND id <= :last AND at < :before RETURNING id
 
 -- name: prune_blob_references
 -- Forget references to files that are too old, but for those of sessions with a reply that is still to be sent, or may be sent

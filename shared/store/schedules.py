@@ -6,22 +6,24 @@ a crash all of it is there or nothing, and of several processes that saw the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypedDict, Unpack
 
 import orjson
 
 from shared import log
+from shared.clock import now_ms
 from shared.codec import decode_source, encode_text
 from shared.errors import AlreadyDone, Malformed
 from shared.ids import fresh_id
 from shared.mail import encode_mail
 from shared.messages import Inbound
 from shared.schedules.rule import read_rule
-from shared.schedules.schedule import Missed, Overlap, Schedule, ScheduleState
+from shared.schedules.schedule import Missed, Overlap, Schedule, ScheduleState, slot_key
 from shared.schedules.slots import ScheduleSlot, SlotState
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
+from shared.store.endings import SCHEDULE_REMOVED, end_sessions, to_end
 from shared.store.journal import first_session_id
 from shared.targets import Target
 from shared.value import value
@@ -81,7 +83,9 @@ class SchedulesSql(Protocol):
     def last_ended(self, *, schedule_id: str, limit: int) -> Step: ...
     def pause_schedule(self, *, id: str, reason: str | None) -> Step: ...
     def resume_schedule(self, *, id: str, due_at: int, now: int) -> Step: ...
-    def prune_fires(self, *, before: int, others: int, limit: int) -> Step: ...
+    def old_fires(self, *, before: int, others: int, limit: int) -> Step: ...
+    def prune_fires(self, *, rows: str) -> Step: ...
+    def fires_of(self, *, id: str) -> Step: ...
     def schedules_ended(self, *, before: int, limit: int) -> Step: ...
     def remove_schedule(self, *, id: str) -> Step: ...
     def remove_fires(self, *, id: str) -> Step: ...
@@ -224,16 +228,22 @@ class Schedules:
 
     async def prune(self, before: int, limit: int) -> int:
         """Forget some slots from before that time, except the newest of each schedule, and some schedules whose last slot was
-        before it. Gives how many rows at the most were of one kind."""
-        [fires] = await self._database.write(sql.prune_fires(before=before, others=KEPT_SLOTS - 1, limit=limit))
+        before it. Gives how many rows at the most were of one kind. Sessions that no slot will run in any more end."""
+        [fires] = await self._database.read(sql.old_fires(before=before, others=KEPT_SLOTS - 1, limit=limit))
+        if fires:
+            own = [row for row in fires if row["overlap"] == Overlap.ALL]
+            await self._database.write(_to_end(own), sql.prune_fires(rows=encode_text(fires)))
         [ended] = await self._database.read(sql.schedules_ended(before=before, limit=limit))
         for row in ended:
             await self.remove(row["id"])
+        await end_sessions(self._database, now_ms())
         return max(len(fires), len(ended))
 
     async def remove(self, id: str) -> bool:
-        """False: it is not there."""
-        removed, _ = await self._database.write(sql.remove_schedule(id=id), sql.remove_fires(id=id))
+        """False: it is not there. Its sessions end now or, where a slot still runs, at a later `prune`."""
+        [fires] = await self._database.read(sql.fires_of(id=id))
+        _, removed, _ = await self._database.write(_to_end(fires), sql.remove_schedule(id=id), sql.remove_fires(id=id))
+        await end_sessions(self._database, now_ms())
         return bool(removed)
 
     async def _fire(
@@ -317,3 +327,9 @@ def _schedule(row: Row) -> Schedule:
         late_since=row["late_since"],
         created_at=row["created_at"],
     )
+
+
+def _to_end(fires: Iterable[Row]) -> Step:
+    """Note that the sessions are to end in which some slots ran."""
+    keys = [slot_key(row["agent"], row["schedule_id"], Overlap(row["overlap"]), row["slot"] or 0) for row in fires]
+    return to_end(keys, SCHEDULE_REMOVED)

@@ -122,15 +122,25 @@ UPDATE schedules SET state = 'active', reason = NULL, due_at = :due_at, look_at 
 WHERE id = :id AND state = 'paused'
 RETURNING id
 
+-- name: old_fires
+-- Some slots that came before a time, but the newest of each schedule.
+SELECT old.schedule_id, old.slot, old.manual, schedules.agent, schedules.overlap
+FROM schedule_fires AS old LEFT JOIN schedules ON schedules.id = old.schedule_id
+WHERE old.created_at < :before AND EXISTS (
+    SELECT 1 FROM schedule_fires AS newer
+    WHERE newer.schedule_id = old.schedule_id AND newer.slot > old.slot LIMIT 1 OFFSET :others)
+ORDER BY old.created_at LIMIT :limit
+
 -- name: prune_fires
--- Forget some slots that came before a time. The newest of each schedule stay.
+-- Forget some slots.
 DELETE FROM schedule_fires WHERE (schedule_id, slot, manual) IN (
-    SELECT old.schedule_id, old.slot, old.manual FROM schedule_fires AS old
-    WHERE old.created_at < :before AND EXISTS (
-        SELECT 1 FROM schedule_fires AS newer
-        WHERE newer.schedule_id = old.schedule_id AND newer.slot > old.slot LIMIT 1 OFFSET :others)
-    ORDER BY old.created_at LIMIT :limit)
-RETURNING slot
+    SELECT value ->> 'schedule_id', CAST(value ->> 'slot' AS BIGINT), CAST(value ->> 'manual' AS INTEGER) FROM {{each}}(:rows))
+
+-- name: fires_of
+-- All slots of a schedule, with what says in which conversations they ran.
+SELECT schedules.id AS schedule_id, schedules.agent, schedules.overlap, fires.slot
+FROM schedules LEFT JOIN schedule_fires AS fires ON fires.schedule_id = schedules.id
+WHERE schedules.id = :id
 
 -- name: schedules_ended
 -- Schedules whose last slot came before a time.

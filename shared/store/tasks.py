@@ -10,10 +10,12 @@ from typing import Any, Protocol, TypedDict, Unpack
 
 import orjson
 
+from shared.clock import now_ms
 from shared.codec import decode_source, encode_text
 from shared.store.database import Database, Row
 from shared.store.database.statements import Step, declared
-from shared.tasks.task import BackgroundTask, TaskKind, TaskState
+from shared.store.endings import TASK_ENDED, end_sessions, to_end
+from shared.tasks.task import BackgroundTask, TaskKind, TaskState, task_key
 from shared.value import value
 
 
@@ -49,7 +51,8 @@ class TasksSql(Protocol):
     def stop_tasks(self, *, root_key: str, stopped_at: int, now: int) -> Step: ...
     def end_task(self, *, id: str, state: str, now: int) -> Step: ...
     def unseen_tasks(self, *, before: int, limit: int) -> Step: ...
-    def forget_tasks(self, *, before: int) -> Step: ...
+    def tasks_to_forget(self, *, before: int) -> Step: ...
+    def forget_tasks(self, *, rows: str) -> Step: ...
     def forget_stops(self, *, before: int) -> Step: ...
 
 
@@ -130,8 +133,13 @@ class Tasks:
         ]
 
     async def forget(self, before: int) -> None:
-        """Forget what ended before then, and of which no answer can come any more."""
-        await self._database.write(sql.forget_tasks(before=before), sql.forget_stops(before=before))
+        """Forget what ended before then, and of which no answer can come any more. The sessions of those tasks end."""
+        [rows] = await self._database.read(sql.tasks_to_forget(before=before))
+        keys = [task_key(row["parent_key"], row["id"]) for row in rows]
+        await self._database.write(
+            to_end(keys, TASK_ENDED), sql.forget_tasks(rows=encode_text(rows)), sql.forget_stops(before=before)
+        )
+        await end_sessions(self._database, now_ms())
 
 
 def _task(row: Row) -> BackgroundTask:

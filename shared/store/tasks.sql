@@ -62,14 +62,18 @@ LEFT JOIN known_messages AS known ON known.digest = message_digest(tasks.inbound
 WHERE tasks.state = 'running' AND tasks.created_at <= :before AND (inbox.state IS NULL OR inbox.state <> 'pending')
 ORDER BY tasks.created_at LIMIT :limit
 
--- name: forget_tasks
--- Forget tasks that ended before a given time, unless an answer of theirs waits or may be replayed: it would find nobody.
-DELETE FROM tasks
+-- name: tasks_to_forget
+-- Tasks that ended before a given time, unless an answer of theirs waits or may be replayed: it would find nobody.
+SELECT id, parent_key FROM tasks
 WHERE ended_at <= :before
   AND NOT EXISTS (SELECT 1 FROM outbox WHERE destination = 'to:task:' || tasks.id AND state IN ('pending', 'sending'))
   AND NOT EXISTS (
     SELECT 1 FROM inbox JOIN dead ON dead.session_key = inbox.session_key
     WHERE inbox.id = tasks.inbound_id AND dead.state NOT IN ('replayed', 'dropped'))
+
+-- name: forget_tasks
+-- Forget some tasks.
+DELETE FROM tasks WHERE id IN (SELECT value ->> 'id' FROM {{each}}(:rows))
 
 -- name: forget_stops
 -- Forget when conversations were told to stop: no task from before then begins any more.

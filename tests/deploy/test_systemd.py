@@ -39,6 +39,14 @@ def test_running_the_migration_again_stops_no_process() -> None:
     assert not any(re.search(r"^(Requires|BindsTo|PartOf)=.*keyturn-migrate", text, re.M) for text in of_processes)
 
 
+def test_the_migration_waits_for_its_database_and_is_tried_again() -> None:
+    """The other units start when it has ended, however it did, and do not start again on a schema that is not up to date."""
+    text = (DEPLOY / "systemd/keyturn-migrate.service").read_text()
+    for line in (f"ExecStart={PROGRAM} migrate --wait", "Restart=on-failure", "TimeoutStartSec=infinity"):
+        assert f"\n{line}\n" in text
+    assert "\nStartLimitIntervalSec=0\n" in text and "\nRestartPreventExitStatus=78\n" in text
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_a_unit_is_understood_and_its_exposure_is_below_two(unit: Path, tmp_path: Path) -> None:
     assert ANALYZE is not None, "systemd-analyze is missing: install Debian's package systemd"

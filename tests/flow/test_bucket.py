@@ -231,7 +231,7 @@ async def test_a_person_who_is_forgotten_leaves_no_file_in_the_bucket_and_an_out
         await bring(door, a_photo("two"))
         await fake.until(lambda fake: len(fake.texts(ANN)) == 2)
     network.cut()
-    with pytest.raises(Unavailable, match="everything else is gone; a housekeeper removes their files"):
+    with pytest.raises(Unavailable, match="everything else is gone; forget again, or a housekeeper removes"):
         await forget_person(pipe, person)
     assert not await ask(pipe.store, "SELECT 1 FROM messages")
 

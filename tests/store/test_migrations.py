@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
 import pytest
+from pydantic import SecretStr
 from structlog.testing import capture_logs
 
+from keyturn.cli import deployment
 from shared.embedded.postgres import Postgres as PostgresServer
 from shared.errors import ConfigurationError, Locked, Unavailable
 from shared.messages import Entry, Mail, Reply
+from shared.settings import Settings
 from shared.store import Store, open_store
 from shared.store.change import Change, Commit
 from shared.store.database import Database, open_database
@@ -25,6 +30,7 @@ from shared.store.database.sqlite import migrating as sqlite_migrating
 from shared.store.journal import first_session_id
 from tests.store.books import accept, ask, commit, contents, indexed_rows, load, mail, proof, write
 from tests.support.pipe import an_inbound, control_key, key_of
+from tests.support.proxy import Proxy
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -53,6 +59,29 @@ async def test_a_bare_database_is_brought_up_to_date_once(bare_url: str) -> None
     assert await database.pending_migrations() == []
     assert await database.migrate() == []
     await database.close()
+
+
+async def test_a_database_that_comes_up_later_is_waited_for_and_migrated(
+    postgres_server: PostgresServer, make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployment, "LOOK_SECONDS", 0.05)
+    name, at = f"late_{uuid4().hex}", urlsplit(postgres_server.url)
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    network, told = Proxy(at.port or 0), asyncio.Event()
+    await network.open()
+    network.cut()
+    user = (at.netloc.rpartition("@")[0] or "postgres") + "@"
+    url = SecretStr(f"postgresql://{user}127.0.0.1:{network.port}/{name}")
+    waiting = asyncio.create_task(
+        deployment.migrate_when_there(make_settings(database_url=url), lambda why: told.set())
+    )
+    async with asyncio.timeout(60):
+        await told.wait()
+        assert not waiting.done()
+        await network.open()
+        assert await waiting == [migration.name for migration in migrations("postgres")]
+    network.cut()
 
 
 async def test_what_was_there_before_a_second_migration_is_there_after_it(bare_url: str) -> None:

@@ -117,6 +117,26 @@ async def test_a_part_that_was_given_up_stays_for_its_own_dead_letter_and_for_no
     assert [row["id"] for row in await ask(store, "SELECT id FROM outbox")] == [other.id]
 
 
+@pytest.mark.parametrize("kind", ["outbox", "closed_letters", "open_letters", "audit"])
+async def test_rows_whose_time_is_in_the_future_hold_up_none_behind_them(store: Store, kind: str) -> None:
+    """A clock that was ahead wrote them."""
+    for n in range(7):
+        await commit(store, await load(store), await mail(store), replies=("hi",))
+        await store.dead.set_aside("mail", str(n), key_of(), "malformed", "", "x")
+        await store.audit.end(await store.audit.begin("ann", "admin", "look", str(n)), "done")
+    table, time = {"outbox": ("outbox", "created_at"), "audit": ("audit", "at")}.get(kind, ("dead", "created_at"))
+    if kind == "closed_letters":
+        await write(store, "UPDATE dead SET state = 'dropped'")
+    await write(store, "UPDATE outbox SET state = 'sent'")
+    ids = [row["id"] for row in await ask(store, f"SELECT id FROM {table} ORDER BY id")]
+    await write(store, f"UPDATE {table} SET {time} = 5")
+    await write(store, f"UPDATE {table} SET {time} = :future WHERE id <= :id", future=now_ms() + 10**9, id=ids[2])
+    await write(store, f"UPDATE {table} SET {time} = :now WHERE id = :id", now=now_ms() - 10, id=ids[6])
+    for _ in range(2):  # also from the beginning again
+        await all_of(getattr(store.retention, kind), 1000)
+    assert [row["id"] for row in await ask(store, f"SELECT id FROM {table} ORDER BY id")] == [*ids[:3], ids[6]]
+
+
 async def test_old_turns_go_and_those_of_a_key_with_an_open_dead_letter_stay(store: Store) -> None:
     for chat in ("c1", "c2"):
         letter, key = await mail(store, chat=chat), key_of(chat)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from shared.clock import now_ms
+from shared.context.marks import REMOVED
 from shared.messages import Entry, Mail, Reply, Session, Source
 from shared.store import Store, open_store
 from shared.store.change import Change, Commit
 from shared.store.database import Step
 from shared.store.grams import folded, grams_for, grams_of
-from shared.store.people import REMOVED
 from shared.store.search import ROWS_AT_ONCE, TAIL, Found, snippet
 from shared.store.signature import SIZES, Signature, masks
 from tests.store.books import accept, ask, crowd, indexed_rows, load, proof, write

@@ -34,4 +34,4 @@ def test_an_answer_to_the_bot_is_meant_for_it_and_needs_no_quotation() -> None:
 
 def test_an_answer_to_somebody_else_says_what_they_said() -> None:
     found = answering({"text": "news", "from": {"id": 12, "first_name": "Bob", "last_name": "Ray"}})
-    assert (found.mentioned, found.earlier) == (False, "Bob Ray: news")
+    assert (found.mentioned, found.earlier, found.earlier_by) == (False, "Bob Ray: news", "12")

@@ -128,6 +128,16 @@ def test_the_next_version_of_a_record_is_left_to_newer_processes_which_read_all_
         read(kind, record)
 
 
+def test_who_said_what_a_message_quotes_travels_with_it_and_may_be_missed_by_older_readers() -> None:
+    quoting = replace(INBOUND, earlier_by="U2")
+    record = orjson.loads(encode_mail(quoting))
+    assert decode_mail(orjson.dumps(record)) == quoting and record["v"] == 1
+    del record["inbound"]["earlier_by"]
+    assert decode_mail(orjson.dumps(record)) == INBOUND
+    with pytest.raises(Malformed, match="earlier_by"):
+        decode_mail(orjson.dumps({"v": 1, "inbound": {**record["inbound"], "earlier_by": 2}}))
+
+
 @pytest.mark.parametrize("record", [b'{"v":1,"reminder":{"at":1}}', b'{"remind":"ses_1","v":7}'])
 def test_a_kind_of_mail_that_is_not_known_is_left_to_newer_processes(record: bytes) -> None:
     with pytest.raises(TooNew, match="remind"):
