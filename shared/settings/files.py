@@ -17,7 +17,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from shared.errors import ConfigurationError
-from shared.setting_values import PREFIX
+from shared.setting_values import FILE_ENCODING, PREFIX
 from shared.settings.dotenv_file import DotenvFile
 from shared.value import value
 from shared.whole_files import OWNER_ONLY, NewContent, replace_files
@@ -148,7 +148,7 @@ def _no_table(block: str) -> ConfigurationError:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding=FILE_ENCODING)
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
