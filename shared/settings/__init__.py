@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -204,7 +205,7 @@ class Settings(
 class _TomlFile(TomlConfigSettingsSource):
     """`keyturn.toml`, with or without a byte order mark."""
 
-    def _read_file(self, file_path: Path) -> dict[str, Any]:
+    def _read_file(self, file_path: Path | Traversable) -> dict[str, Any]:
         return tomllib.loads(file_path.read_text(encoding=FILE_ENCODING))
 
 
