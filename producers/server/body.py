@@ -27,6 +27,9 @@ _COMPLETE = "keyturn.body_is_complete"  # in a request's scope: nothing of its b
 class TooLarge(PipelineError):
     """More body than the settings allow."""
 
+    def __init__(self, said: str = "too large") -> None:
+        super().__init__(said)
+
 
 class TooSlow(PipelineError):
     """The body did not arrive in time."""
@@ -36,9 +39,11 @@ class Broken(PipelineError):
     """The sender went away before its body was complete."""
 
 
-async def read_body(request: Request, settings: Settings) -> bytes:
-    """The raw bytes of a request whose sender is known: TooLarge by its header or while reading, TooSlow when it drips."""
-    return await _read(request, settings, settings.body_timeout_seconds, None)
+async def read_body(request: Request, settings: Settings, most: int = 0) -> bytes:
+    """The raw bytes of a request whose sender is known: TooLarge by its header or while reading, TooSlow when it drips. `most`:
+    where it is more than MAX_BODY_BYTES."""
+    most = max(most, settings.max_body_bytes)
+    return await _read(request, most, settings, settings.body_timeout_seconds, None)
 
 
 async def read_unverified_body(request: Request, settings: Settings) -> bytes:
@@ -48,7 +53,8 @@ async def read_unverified_body(request: Request, settings: Settings) -> bytes:
     together are bounded, and one that has not brought 64 KB within 5 s must be complete by then.
     """
     with _unverified(request) as held:
-        return await _read(request, settings, min(KEEP_UP_SECONDS, settings.body_timeout_seconds), held)
+        most = settings.max_body_bytes
+        return await _read(request, most, settings, min(KEEP_UP_SECONDS, settings.body_timeout_seconds), held)
 
 
 async def read_away(request: Request) -> bool:
@@ -74,8 +80,9 @@ def header_values(request: Request, name: str) -> list[str]:
     return [value.decode("latin-1") for known, value in request.scope["headers"] if known == key]
 
 
-async def _read(request: Request, settings: Settings, seconds: float, held: UnverifiedRequest | None) -> bytes:
-    most = settings.max_body_bytes
+async def _read(
+    request: Request, most: int, settings: Settings, seconds: float, held: UnverifiedRequest | None
+) -> bytes:
     for declared in header_values(request, "content-length"):
         if not (declared.isascii() and declared.isdigit() and len(declared) < 20) or int(declared) > most:
             raise TooLarge
