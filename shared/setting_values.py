@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, SecretStr
 from pydantic_settings import NoDecode
 
 PREFIX = "KEYTURN_"  # how the names of variables begin
+FILE_ENCODING = "utf-8-sig"  # of .env and keyturn.toml: editors on Windows begin them with a byte order mark
 EVERYBODY = "*"  # in a list of users: all of them
 
 

@@ -1,6 +1,7 @@
-"""Setting a platform up: ask → check → set the webhook → write the settings → send a test message.
+"""Setting a platform up: ask → check → write the settings → set the webhook → send a test message.
 
 Nothing is written before the platform has taken the credentials, and what is written is accepted by the settings as a whole.
+Where the platform then refuses the webhook, the files are put back.
 """
 
 from __future__ import annotations
@@ -70,9 +71,9 @@ class Setup:
         url = self._address(block)
         block = self._people()
         written, overruled = self._change()
-        self._files.require_writable()  # before the platform is told: it would post with a secret that nobody has
-        self._require(examined(self._name, self._part.set_webhook(block, url)))
-        self._write(written, overruled)
+        self._files.write()  # before the platform is told: it would post with a secret that nobody has
+        self._tell(block, url)
+        _say(self._name, written, overruled)
         self._greet(block)
         is_running = running.find(self._loaded().data_dir) is not None
         typer.echo("Next: keyturn down, then keyturn up" if is_running else "Next: keyturn up")
@@ -217,12 +218,13 @@ class Setup:
             written.setdefault(where, []).append(name)
         return written, overruled
 
-    def _write(self, written: Mapping[Where, Sequence[str]], overruled: Sequence[str]) -> None:
-        self._files.write()
-        for where, names in written.items():
-            typer.echo(f"written to {where.value}: {', '.join(f'{self._name}.{name}' for name in names)}")
-        for named in overruled:
-            typer.echo(f"{named} is set to something else in the environment, which wins: change it there")
+    def _tell(self, block: PlatformSettings, url: str | None) -> None:
+        """Set the webhook. A crash leaves what was written: the platform may have the secret."""
+        found = asyncio.run(examined(self._name, self._part.set_webhook(block, url)))
+        _print(found)
+        if _failed(found):
+            self._files.undo()
+            raise _nothing_written()
 
     # -- the end
 
@@ -243,15 +245,6 @@ class Setup:
             raise typer.Exit(1) from None
         _print([ok(self._name, f"the test message was sent to {to}")])
 
-    def _require(self, asked: Awaitable[list[Finding]]) -> None:
-        async def wait() -> list[Finding]:
-            return await asked
-
-        found = asyncio.run(wait())
-        _print(found)
-        if _failed(found):
-            raise _nothing_written()
-
 
 async def _within(work: Awaitable[None]) -> None:
     async with asyncio.timeout(CHECK_SECONDS):
@@ -267,6 +260,13 @@ def _print(found: Sequence[Finding]) -> None:
         typer.echo(show.plain(f"{finding.level}: {finding.detail}"))
         if finding.fix:
             typer.echo(show.plain(f"  {finding.fix}"))
+
+
+def _say(name: str, written: Mapping[Where, Sequence[str]], overruled: Sequence[str]) -> None:
+    for where, names in written.items():
+        typer.echo(f"written to {where.value}: {', '.join(f'{name}.{each}' for each in names)}")
+    for named in overruled:
+        typer.echo(f"{named} is set to something else in the environment, which wins: change it there")
 
 
 def _nothing_written() -> typer.Exit:

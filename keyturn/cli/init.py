@@ -53,15 +53,17 @@ def init(
         module_and_object(agent)
     llm = {name: text for name, text in {"model": model, "base_url": base_url}.items() if text}
     settings.load(agent=agent, llm={**llm, **({"api_key": key} if key else {})})  # refuses what cannot work
+    files = SettingsFiles(Path())
     if key:
-        files = SettingsFiles(Path())
         files.change("llm", "api_key", key, secret=True)
         files.write()
     try:
         create_file(Path(TOML), first_settings({"": {"agent": agent}, "llm": llm}))
     except FileExistsError:
+        files.undo()
         raise ConfigurationError(f"{TOML} is there already: it was left as it is") from None
     except OSError as error:
+        files.undo()
         raise ConfigurationError(f"{TOML} cannot be written: {error.strerror}") from None
     typer.echo(f"written: {TOML}{', .env' if key else ''}")
     typer.echo("Next: keyturn chat, to talk to it here; keyturn connect PLATFORM, to put it where people write.")

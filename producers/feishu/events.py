@@ -28,10 +28,6 @@ class Events(Understanding):
         self._app_id = settings.app_id
         self._me: FeishuBot | None = None
 
-    @property
-    def is_introduced(self) -> bool:
-        return self._me is not None
-
     async def introduce(self, api: OpenApi, seconds: float = CALL_SECONDS) -> None:
         """Ask Feishu who we are. The answer stays the same, so one asks once."""
         if self._me is None:

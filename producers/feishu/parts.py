@@ -17,7 +17,9 @@ class Parts:
     """The payloads of one connection that are not whole yet."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, dict[int, bytes]] = {}
+        self._waiting: dict[
+            tuple[str, int], dict[int, bytes]
+        ] = {}  # by id and number of parts: cut anew, its parts are others
 
     def whole(self, frame: FeishuFrame) -> bytes | None:
         """The payload that this frame completes; None: more of it has to come. Malformed for a part that is none."""
@@ -26,7 +28,7 @@ class Parts:
             return payload
         if count > MOST_PARTS or place >= count:
             raise Malformed("a part of more than there are")
-        id = frame.header("message_id")
+        id = frame.header("message_id"), count
         parts = self._waiting.pop(id, {})
         parts[place] = payload
         if sum(map(len, parts.values())) > MOST_BYTES:

@@ -6,7 +6,6 @@ signed anew, so a signature does not go stale: a request that is replayed ends a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,12 +16,13 @@ from starlette.responses import Response
 from producers.feishu.events import Events
 from producers.feishu.secrecy import is_encrypted, opened, sign
 from producers.heard import Event, parse_json
+from producers.introduction import Introduction
 from producers.receiving import Receiver, Reception, require_equal
 from producers.server.answer import WholeAnswer
 from producers.server.body import header_values
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
-from shared.errors import Denied, Malformed, Transient, Unavailable
+from shared.errors import Denied, Malformed
 from shared.pipeline import Pipeline
 from shared.platforms.feishu import NAME, FeishuSettings
 from shared.platforms.feishu_api import open_api
@@ -61,7 +61,7 @@ class FeishuReceiver(Events, Receiver[FeishuSigned | None]):
     def __init__(self, settings: FeishuSettings) -> None:
         super().__init__(settings)
         self._settings = settings
-        self._asking = asyncio.Lock()
+        self._introduction = Introduction(self._ask)
         self._keys = [key.get_secret_value().encode() for key in settings.encrypt_key]
         self._tokens = [token.get_secret_value().encode() for token in settings.verification_token]
 
@@ -92,7 +92,7 @@ class FeishuReceiver(Events, Receiver[FeishuSigned | None]):
         if _is_handshake(payload):
             self._check_token(payload)
             return _challenged(payload)
-        await self._know_ourselves()
+        await self._introduction.require()
         return (self.event(payload),)
 
     def answer(self, settled: Sequence[Settled]) -> Response:
@@ -111,15 +111,9 @@ class FeishuReceiver(Events, Receiver[FeishuSigned | None]):
             return False
         return True
 
-    async def _know_ourselves(self) -> None:
-        """Until we know who we are, Feishu keeps what it has to say."""
-        if self.is_introduced:
-            return
-        try:
-            async with self._asking, open_api(self._settings) as api:
-                await self.introduce(api, ASK_SECONDS)
-        except (Transient, Denied) as error:
-            raise Unavailable(str(error)) from None
+    async def _ask(self) -> None:
+        async with open_api(self._settings) as api:
+            await self.introduce(api, ASK_SECONDS)
 
 
 def _is_handshake(payload: dict[str, Any]) -> bool:

@@ -34,6 +34,9 @@ _COMPLETE = "keyturn.body_is_complete"  # in a request's scope: nothing of its b
 class TooLarge(PipelineError):
     """More body than the settings allow."""
 
+    def __init__(self, said: str = "too large") -> None:
+        super().__init__(said)
+
 
 class TooSlow(PipelineError):
     """The body did not arrive in time."""
@@ -43,12 +46,14 @@ class Broken(PipelineError):
     """The sender went away before its body was complete."""
 
 
-async def read_body(request: Request, settings: Settings) -> bytes:
-    """The raw bytes of a request whose sender is known: TooLarge by its header or while reading, TooSlow when it drips."""
-    first = _first(request, settings)
-    if (body := _whole(request, first, settings)) is not None:
+async def read_body(request: Request, settings: Settings, most: int = 0) -> bytes:
+    """The raw bytes of a request whose sender is known: TooLarge by its header or while reading, TooSlow when it drips. `most`:
+    where it is more than MAX_BODY_BYTES."""
+    most = max(most, settings.max_body_bytes)
+    first = _first(request, most)
+    if (body := _whole(request, first, most)) is not None:
         return body
-    return await _read(request, first, settings, settings.body_timeout_seconds, None)
+    return await _read(request, first, most, settings, settings.body_timeout_seconds, None)
 
 
 async def read_unverified_body(request: Request, settings: Settings) -> bytes:
@@ -57,14 +62,14 @@ async def read_unverified_body(request: Request, settings: Settings) -> bytes:
     Bodies up to MAX_BODY_BYTES must be readable, because the signature covers them; so their number is bounded, their bytes
     together are bounded, and one that has not brought 64 KB within 5 s must be complete by then.
     """
-    unverified = _unverified(request)
+    most, unverified = settings.max_body_bytes, _unverified(request)
     unverified.require_room(address_of(request))
-    first = _first(request, settings)
-    if (body := _whole(request, first, settings)) is not None:
+    first = _first(request, most)
+    if (body := _whole(request, first, most)) is not None:
         unverified.require_bytes(len(body))
         return body
     with unverified.admitted(request) as held:
-        return await _read(request, first, settings, min(KEEP_UP_SECONDS, settings.body_timeout_seconds), held)
+        return await _read(request, first, most, settings, min(KEEP_UP_SECONDS, settings.body_timeout_seconds), held)
 
 
 async def read_away(request: Request) -> bool:
@@ -90,30 +95,35 @@ def header_values(request: Request, name: str) -> list[str]:
     return [value.decode("latin-1") for known, value in request.scope["headers"] if known == key]
 
 
-def _first(request: Request, settings: Settings) -> Message | None:
+def _first(request: Request, most: int) -> Message | None:
     """What is there of a body, if anything is. TooLarge where its header says so."""
     for declared in header_values(request, "content-length"):
         if not (declared.isascii() and declared.isdigit() and len(declared) < 20):
             raise TooLarge
-        if int(declared) > settings.max_body_bytes:
+        if int(declared) > most:
             raise TooLarge
     return _at_once(request.receive)
 
 
-def _whole(request: Request, first: Message | None, settings: Settings) -> bytes | None:
+def _whole(request: Request, first: Message | None, most: int) -> bytes | None:
     """The body, if it came with its head; None if it has to be waited for."""
     if first is None or first.get("more_body", False):
         return None
     body = _chunk(request, first)
-    if len(body) > settings.max_body_bytes:
+    if len(body) > most:
         raise TooLarge
     return body
 
 
 async def _read(
-    request: Request, first: Message | None, settings: Settings, seconds: float, held: UnverifiedRequest | None
+    request: Request,
+    first: Message | None,
+    most: int,
+    settings: Settings,
+    seconds: float,
+    held: UnverifiedRequest | None,
 ) -> bytes:
-    most, chunks, size = settings.max_body_bytes, [], 0
+    chunks, size = [], 0
     began = asyncio.get_running_loop().time()
     try:
         async with asyncio.timeout(seconds) as deadline:

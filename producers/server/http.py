@@ -26,7 +26,7 @@ _ANSWERS: dict[type[Exception], tuple[int, str]] = {
     Denied: (401, "not authorised"),
     OutOfScope: (403, "this key may not be used for that"),
     Malformed: (422, ""),
-    TooLarge: (413, "too large"),
+    TooLarge: (413, ""),
     TooSlow: (408, "too slow"),
     Broken: (400, "incomplete"),
     TooManyFromOneAddress: (429, "too many unfinished requests"),

@@ -15,8 +15,10 @@ _FILE_ID = re.compile(r"[A-Z0-9]{1,40}")
 
 
 def attachments(event: dict[str, Any]) -> tuple[Media, ...]:
-    """A file of another workspace may come without name and kind: its id is enough to ask for them."""
-    return tuple(_media(file) for file in items(event, "files") if file.get("mode") not in _GONE)
+    """The files of a message, and of those that it forwards. A file of another workspace may come without name and kind: its id
+    is enough to ask for them."""
+    holders = (event, *items(event, "attachments"))
+    return tuple(_media(file) for holder in holders for file in items(holder, "files") if file.get("mode") not in _GONE)
 
 
 def _media(file: dict[str, Any]) -> Media:

@@ -29,10 +29,6 @@ class Hearing(Understanding):
         self._me: SlackBot | None = None
         self._directory = SlackDirectory()
 
-    @property
-    def is_introduced(self) -> bool:
-        return self._me is not None
-
     async def introduce(self, api: WebApi) -> None:
         """Ask Slack who we are. The answer stays the same, so one asks once."""
         if self._me is None:

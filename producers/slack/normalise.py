@@ -10,6 +10,7 @@ from producers.slack.attachments import attachments
 from producers.slack.interactions import button, command
 from producers.slack.known import SlackBot, SlackKnown
 from producers.slack.places import chat_type, id_, source, thread_of, timestamp
+from producers.slack.quoted import quoted
 from producers.slack.text import readable
 from shared.codec import message_id
 from shared.errors import Malformed
@@ -54,7 +55,8 @@ def _message(event: dict[str, Any], bot: SlackBot, known: SlackKnown, received_a
     channel, user, sent_as = id_(event, "channel"), id_(event, "user"), timestamp(event, "ts")
     kind = chat_type(channel, event.get("channel_type"), known)
     said, media = readable(text(event, "text") or "", bot.user), attachments(event)
-    if not said.text and not media and not said.mentioned:
+    words = "\n\n".join(filter(None, (said.text, quoted(event, bot.user))))
+    if not words and not media and not said.mentioned:
         return Ignored("empty")
     parent = timestamp(event, "thread_ts") if event.get("thread_ts") is not None else None
     answers_us = event.get("parent_user_id") == bot.user
@@ -64,7 +66,7 @@ def _message(event: dict[str, Any], bot: SlackBot, known: SlackKnown, received_a
         id=message_id(NAME, "", event_id),
         event_id=event_id,
         source=source(bot, known, channel, kind, user, thread_of(parent, sent_as, kind, bot)),
-        text=said.text or ("" if media else f"@{bot.name}"),  # a bare mention says something too
+        text=words or ("" if media else f"@{bot.name}"),  # a bare mention says something too
         media=media,
         reply_to=parent if parent != sent_as else None,
         mentioned=kind == "dm" or said.mentioned or answers_us or event.get("type") == "app_mention",

@@ -6,8 +6,6 @@ header: the attempt before it may have died before the journal.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
@@ -16,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from producers.heard import Event, parse_json
+from producers.introduction import Introduction
 from producers.mac import Mac
 from producers.receiving import Receiver, Reception, only_header
 from producers.server.answer import WholeAnswer
@@ -24,7 +23,7 @@ from producers.server.route import PlatformRoute
 from producers.settling import Settled
 from producers.slack import signature
 from producers.slack.hearing import Hearing
-from shared.errors import Denied, Malformed, Transient, Unavailable
+from shared.errors import Malformed
 from shared.pipeline import Pipeline
 from shared.platforms.slack import NAME, SlackSettings
 from shared.platforms.slack_api import open_web_api
@@ -33,7 +32,6 @@ from shared.value import value
 FORM = "application/x-www-form-urlencoded"
 FIELD_LIMIT = 100
 CHALLENGE_LIMIT = 1000
-ASK_AGAIN_SECONDS = 3.0  # after Slack did not say who we are
 _TAKEN = WholeAnswer()  # the same for every request
 
 
@@ -61,8 +59,7 @@ class SlackReceiver(Hearing, Receiver[SlackSigned]):
     def __init__(self, settings: SlackSettings) -> None:
         super().__init__(settings)
         self._settings = settings
-        self._asking: asyncio.Task[None] | None = None
-        self._failure, self._ask_again_at = "", 0.0
+        self._introduction = Introduction(self._ask)
         self._secrets = [Mac(secret.get_secret_value().encode()) for secret in settings.signing_secret]
 
     def check_head(self, request: Request) -> SlackSigned:
@@ -79,7 +76,7 @@ class SlackReceiver(Hearing, Receiver[SlackSigned]):
         payload = _form(body) if head.is_form else parse_json(body)
         if payload.get("type") == "url_verification":
             return _challenged(payload)
-        await self._know_ourselves()
+        await self._introduction.require()
         events = (self.event(payload, body),)
         if self.lacks_names(events):
             async with open_web_api(self._settings) as api:
@@ -90,26 +87,9 @@ class SlackReceiver(Hearing, Receiver[SlackSigned]):
         """200 with nothing in it: a body would be shown as the answer to a slash command."""
         return _TAKEN
 
-    async def _know_ourselves(self) -> None:
-        """Until we know who we are, Slack keeps what it has to say. Requests that come meanwhile wait for the same answer;
-        after a failure they are refused at once for a few seconds."""
-        if self.is_introduced:
-            return
-        if time.monotonic() >= self._ask_again_at:
-            if self._asking is None:
-                self._asking = asyncio.create_task(self._ask())
-            await asyncio.shield(self._asking)  # a request that ends early leaves the answer to the others
-        if not self.is_introduced:
-            raise Unavailable(self._failure)
-
     async def _ask(self) -> None:
-        try:
-            async with open_web_api(self._settings) as api:
-                await self.introduce(api)
-        except (Transient, Denied) as error:
-            self._failure, self._ask_again_at = str(error), time.monotonic() + ASK_AGAIN_SECONDS
-        finally:
-            self._asking = None
+        async with open_web_api(self._settings) as api:
+            await self.introduce(api)
 
 
 def _form(body: bytes) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from producers.fields import flag, items, name, number, object_, text
 from producers.heard import Heard, Ignored, Moved
 from producers.telegram.attachments import attachments
 from producers.telegram.mentions import AddressedText, addressed
+from producers.words import contact_in_words, place_in_words, poll_in_words
 from shared.choices import pressed
 from shared.codec import message_id, storable
 from shared.errors import Malformed
@@ -154,7 +155,23 @@ def _said(message: dict[str, Any], bot: TelegramMe, *, is_direct: bool) -> Addre
     for words, entities in (("text", "entities"), ("caption", "caption_entities")):
         if said := text(message, words):
             return addressed(said, items(message, entities), bot.id, bot.username, is_direct=is_direct)
-    return AddressedText("")
+    return AddressedText(storable(_in_words(message)))
+
+
+def _in_words(message: dict[str, Any]) -> str:
+    """A place, a contact or a poll; empty where the message is none of these."""
+    if message.get("venue") is not None:  # a location stands beside it, for old bots
+        venue = object_(message, "venue")
+        return place_in_words(object_(venue, "location"), [name(venue, "title"), name(venue, "address")])
+    if message.get("location") is not None:
+        return place_in_words(object_(message, "location"))
+    if message.get("contact") is not None:
+        contact = object_(message, "contact")
+        return contact_in_words(_name(contact), [name(contact, "phone_number")])
+    if message.get("poll") is not None:
+        poll = object_(message, "poll")
+        return poll_in_words(poll, items(poll, "options"))
+    return ""
 
 
 def _thread(message: dict[str, Any]) -> str | None:

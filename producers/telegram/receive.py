@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from producers.heard import Event, parse_json
+from producers.introduction import Introduction
 from producers.receiving import Receiver, Reception, only_header, require_equal
 from producers.server.answer import WholeAnswer
 from producers.server.route import PlatformRoute
 from producers.settling import Settled
 from producers.telegram.normalise import query_of
 from producers.telegram.updates import HEARD, Updates
-from shared.errors import Conflict, Denied, Transient, Unavailable
 from shared.pipeline import Pipeline
 from shared.platforms.telegram import NAME, TelegramSettings
 from shared.platforms.telegram_api import open_bot_api
@@ -42,7 +41,7 @@ class TelegramReceiver(Updates, Receiver[None]):
     def __init__(self, settings: TelegramSettings, account: str, journal: Journal) -> None:
         super().__init__(account, journal)
         self._settings = settings
-        self._asking = asyncio.Lock()
+        self._introduction = Introduction(self._ask)
         self._secrets = [secret.get_secret_value().encode() for secret in settings.webhook_secret]
 
     def check_head(self, request: Request) -> None:
@@ -50,7 +49,7 @@ class TelegramReceiver(Updates, Receiver[None]):
 
     async def parse(self, head: None, body: bytes) -> Sequence[Event]:
         update = parse_json(body)
-        await self._know_ourselves()
+        await self._introduction.require()
         return (self.event(update),)
 
     def answer(self, settled: Sequence[Settled]) -> Response:
@@ -62,12 +61,6 @@ class TelegramReceiver(Updates, Receiver[None]):
         query = query_of(events[0].fields)
         return _TAKEN if query is None else JSONResponse({"method": HEARD, "callback_query_id": query})
 
-    async def _know_ourselves(self) -> None:
-        """Without our own name nobody could say who is addressed: until we know it, Telegram keeps the update."""
-        if self.is_introduced:
-            return
-        try:
-            async with self._asking, open_bot_api(self._settings) as api:
-                await self.introduce(api)
-        except (Transient, Denied, Conflict) as error:
-            raise Unavailable(str(error)) from None
+    async def _ask(self) -> None:
+        async with open_bot_api(self._settings) as api:
+            await self.introduce(api)

@@ -6,6 +6,7 @@ from typing import Any
 
 from producers.fields import items, name, object_, text
 from producers.heard import Ignored
+from producers.words import contact_in_words, place_in_words
 from shared.choices import pressed
 from shared.codec import storable
 from shared.errors import Malformed
@@ -75,19 +76,13 @@ def _media(file: dict[str, Any], usual_type: str) -> Media:
 
 
 def _location(location: dict[str, Any]) -> str:
-    places = [location.get(axis) for axis in ("latitude", "longitude")]
-    if not all(type(place) in (int, float) for place in places):
-        raise Malformed("latitude or longitude is not a number")
-    labels = [label for label in (name(location, "name"), name(location, "address")) if label]
-    where = f"{places[0]}, {places[1]}"
-    return f"Location: {', '.join(labels)} ({where})" if labels else f"Location: {where}"
+    return place_in_words(location, [name(location, "name"), name(location, "address")])
 
 
 def _contact(contact: dict[str, Any]) -> str:
     called = name(object_(contact, "name"), "formatted_name") if contact.get("name") is not None else None
     ways = [name(phone, "phone") for phone in items(contact, "phones")]
-    ways += [name(email, "email") for email in items(contact, "emails")]
-    return ", ".join([f"Contact: {called or 'without a name'}", *(way for way in ways if way)])
+    return contact_in_words(called, ways + [name(email, "email") for email in items(contact, "emails")])
 
 
 def _order(order: dict[str, Any]) -> str:

@@ -51,6 +51,9 @@ class ApiSettings(PlatformSettings):
     answer_seconds: float = Field(default=600, gt=0)
     """How long a chat completion waits for its answer. Then its caller gets an error; a turn that belongs to a conversation
     goes on, and any other is stopped."""
+    chat_body_bytes: int = Field(default=16_777_216, ge=1024)
+    """A larger chat completion is refused with 413. Front ends send pictures in it, again with each message; what stands beside
+    the pictures may be as large as MAX_BODY_BYTES."""
     open_requests: int = Field(default=100, ge=1)
     """Chat completions that one key may have open at a time in one receiver. Beyond it: 429."""
     open_streams: int = Field(default=100, ge=1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +26,7 @@ from pydantic_settings import (
 from shared.errors import ConfigurationError
 from shared.platforms import ALWAYS_ON, FOR_PROGRAMS, PLATFORMS
 from shared.platforms.settings import ChatSettings, PlatformSettings
-from shared.setting_values import PREFIX
+from shared.setting_values import FILE_ENCODING, PREFIX
 from shared.settings.agents import AgentSettings, LlmSettings, NamedAgent, RoutingRule
 from shared.settings.background import BackgroundWorkSettings
 from shared.settings.budget import BudgetSettings, SpendingSettings
@@ -104,6 +105,7 @@ class Settings(
         env_prefix=PREFIX,
         env_nested_delimiter="__",
         env_file=".env",
+        env_file_encoding=FILE_ENCODING,
         toml_file="keyturn.toml",
         extra="forbid",
         frozen=True,
@@ -123,7 +125,7 @@ class Settings(
         dotenv_settings.env_vars = {  # other programs may keep theirs in the same file
             name: value for name, value in dotenv_settings.env_vars.items() if name.upper().startswith(PREFIX)
         }
-        return init_settings, env_settings, dotenv_settings, TomlConfigSettingsSource(settings_cls)
+        return init_settings, env_settings, dotenv_settings, _TomlFile(settings_cls)
 
     @model_validator(mode="after")
     def _lists_name_platforms(self) -> Settings:
@@ -198,6 +200,13 @@ class Settings(
     def secret_values(self) -> tuple[str, ...]:
         """What must never be shown: every secret of every block, and of a URL the password in it."""
         return secrets_of(self, (url for block in self.blocks for url in block.addresses.values()))
+
+
+class _TomlFile(TomlConfigSettingsSource):
+    """`keyturn.toml`, with or without a byte order mark."""
+
+    def _read_file(self, file_path: Path | Traversable) -> dict[str, Any]:
+        return tomllib.loads(file_path.read_text(encoding=FILE_ENCODING))
 
 
 SECTIONS = tuple(kind for kind in Settings.__bases__ if issubclass(kind, Section))

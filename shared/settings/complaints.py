@@ -15,6 +15,8 @@ import orjson
 from dotenv import dotenv_values
 from pydantic import BaseModel, ValidationError
 
+from shared.setting_values import FILE_ENCODING
+
 ENVIRONMENT, DOTENV, TOML = "the environment", ".env", "keyturn.toml"
 
 
@@ -126,11 +128,11 @@ def _is_in(table: Any, loc: Sequence[str]) -> bool:
 
 
 def _dotenv() -> Mapping[str, str | None]:
-    return dotenv_values(DOTENV) if Path(DOTENV).is_file() else {}
+    return dotenv_values(DOTENV, encoding=FILE_ENCODING) if Path(DOTENV).is_file() else {}
 
 
 def _toml() -> Mapping[str, Any]:
     try:
-        return tomllib.loads(Path(TOML).read_text())
+        return tomllib.loads(Path(TOML).read_text(FILE_ENCODING))
     except (OSError, ValueError):
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from shared.errors import ConfigurationError
-from shared.setting_values import PREFIX
+from shared.setting_values import FILE_ENCODING, PREFIX
 from shared.settings.dotenv_file import DotenvFile
 from shared.value import value
 from shared.whole_files import OWNER_ONLY, NewContent, replace_files
@@ -59,6 +60,9 @@ class SettingsFiles:
         except TOMLKitError as error:
             raise ConfigurationError(f"keyturn.toml: {error}") from None
         self._changed: set[Where] = set()
+        self._replaced: dict[
+            Path, tuple[NewContent, NewContent | None]
+        ] = {}  # what was written, and what was there before
 
     def present(self, block: str, name: str) -> Present | None:
         """What a setting is now; None where nobody says."""
@@ -88,18 +92,28 @@ class SettingsFiles:
         self._changed.add(where)
         return where
 
-    def require_writable(self) -> None:
-        """ConfigurationError where `write` would fail, as far as that can be known before."""
-        for path in (self._paths[where] for where in Where if where in self._changed):
-            directory = Path(os.path.realpath(path)).parent
-            if not os.access(directory, os.W_OK | os.X_OK):
-                raise ConfigurationError(f"{path.name} cannot be written: {directory} is not ours to write in")
-
     def write(self) -> None:
         """Write what was changed, all of it or nothing. `.env` is for its owner alone afterwards. ConfigurationError where somebody
         else changed one of the files meanwhile: their changes stay."""
         with _locked(self._directory):
             self._write()
+
+    def undo(self) -> None:
+        """Put back what `write` replaced; nothing, where it did not write. ConfigurationError where somebody else changed one of
+        the files meanwhile: then all stay as they are."""
+        with _locked(self._directory):
+            for path, (written, _) in self._replaced.items():
+                if _text(path) != written.text:
+                    raise ConfigurationError(f"{path.name} was changed meanwhile: what was written to it stays there")
+            try:
+                replace_files({path: before for path, (_, before) in self._replaced.items() if before is not None})
+                for path, (_, before) in self._replaced.items():
+                    if before is None:
+                        path.unlink()
+            except OSError as error:
+                names = " and ".join(path.name for path in self._replaced)
+                raise ConfigurationError(f"{names} cannot be put back ({error.strerror})") from None
+            self._replaced = {}
 
     def _write(self) -> None:
         for where in self._changed:
@@ -113,10 +127,12 @@ class SettingsFiles:
             assert tomllib.loads(text) == self._toml.unwrap(), "keyturn.toml would say something else"
             files[self._paths[Where.TOML]] = NewContent(text)
         try:
+            before = {path: _content(path) for path in files}
             replace_files(files)
         except OSError as error:
             names = " and ".join(path.name for path in files)
             raise ConfigurationError(f"{names} cannot be written ({error.strerror}); nothing was changed") from None
+        self._replaced = {path: (written, before[path]) for path, written in files.items()}
 
     def _change_toml(self, block: str, name: str, content: Content) -> None:
         table: Any = self._toml
@@ -148,11 +164,18 @@ def _no_table(block: str) -> ConfigurationError:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding=FILE_ENCODING)
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path.name} cannot be read: {type(error).__name__}") from None
+
+
+def _content(path: Path) -> NewContent | None:
+    """A file as it is; None where there is none."""
+    if not path.exists():
+        return None
+    return NewContent(path.read_bytes().decode(), stat.S_IMODE(path.stat().st_mode))
 
 
 def _flat(content: Content) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
+import orjson
 import pytest
 from pydantic import SecretStr
 
@@ -17,6 +20,7 @@ from producers.api.chat import answer
 from shared.address import Address
 from shared.agent.events import Ask, Call
 from shared.agent.turn import Result, Turn
+from shared.blobs.contract import SHARDS
 from shared.door import accept
 from shared.embedded import child
 from shared.errors import Permanent
@@ -24,12 +28,13 @@ from shared.failpoints import Injected
 from shared.messages import Reply, Terms
 from shared.pipeline import Pipeline, open_pipeline
 from shared.platforms.api import ApiSettings, NamedKey
-from shared.settings import NamedAgent, RoutingRule, Settings
+from shared.settings import MediaSettings, NamedAgent, RoutingRule, Settings
 from tests.store.books import ask
 from tests.support.chat import PATH, SECONDS, USAGE, Caller, Led, a_request, text_of
 from tests.support.door import open_door, served
 from tests.support.outage import start_process
 from tests.support.pipe import Rig, an_inbound
+from tests.support.uploads import a_png
 from tests.support.working import working
 from workers.agents.contract import Agent, Answers
 from workers.agents.functions import FunctionAgent, GeneratorAgent
@@ -546,6 +551,69 @@ async def test_a_turn_that_nobody_watches_publishes_nothing(pipe: Pipeline) -> N
     assert "cmdstat_publish" not in stats
 
 
+# Pictures.
+
+
+def a_picture(content: bytes, form: str = "data:image/png;base64,") -> dict[str, Any]:
+    """A request with one, as front ends write it."""
+    url = {"url": form + base64.b64encode(content).decode()}
+    parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": url}]
+    return {"model": "main", "messages": [{"role": "user", "content": parts}]}
+
+
+async def digests(pipe: Pipeline) -> list[str]:
+    found = [await pipe.blobs.unused_for(timedelta(0), shard, "", 10) for shard in range(SHARDS)]
+    return [digest for each in found for digest in each]
+
+
+async def test_a_picture_in_a_request_reaches_the_agent_as_a_file_and_is_in_no_table(pipe: Pipeline) -> None:
+    """Larger than MAX_BODY_BYTES, and asked twice: it is kept once, as long as a conversation refers to it."""
+    content, read = a_png(2_000_000), list[bytes]()
+
+    class Looking:
+        async def run(self, turn: Turn) -> Result:
+            [media] = turn.mail[-1].media
+            read.append(await turn.files.read(media))
+            return Result((), (Reply(f"{turn.mail[-1].text} [{media.name}, {media.type}]"),))
+
+    async with calling(pipe, Looking()) as caller:
+        kept = await caller.ask(a_picture(content), x_keyturn_session="chat-1")
+        assert kept.status_code == 200, kept.text
+        assert kept.json()["choices"][0]["message"]["content"] == "look [image.png, image/png]"
+        stateless = await caller.ask(a_picture(content))
+        assert stateless.status_code == 200 and read == [content, content]
+        everything = str(await ask(pipe.store, "SELECT * FROM messages, outbox, inbox"))
+        assert "blob:" in everything and base64.b64encode(content[:300]).decode()[:400] not in everything
+    [digest] = await digests(pipe)
+    assert await pipe.store.blob_references.unreferred([digest]) == []
+    [session] = await ask(pipe.store, "SELECT id, version FROM sessions")
+    assert await pipe.store.delete(session["id"], session["version"])
+    assert await pipe.store.blob_references.unreferred([digest]) == [digest]
+
+
+async def test_a_picture_that_cannot_be_read_is_refused_and_nothing_is_kept(make_settings: MakeSettings) -> None:
+    api = ApiSettings(keys=(SecretStr("test-key"),), chat_body_bytes=1_048_577)
+    refused = {
+        "no picture": (a_picture(b"<html>"), 400, "an image is none"),
+        "no base64": (a_picture(b"", "data:image/png;base64,?"), 400, "an image is not base64"),
+        "not written so": (a_picture(b"x", "data:image/png,"), 400, "data:image/…;base64,…"),
+        "large": (a_picture(a_png(50_000)), 413, "messages[0].content: an image is larger than 40000 bytes"),
+        "a large request": (a_picture(a_png(1_000_000)), 413, "too large"),
+        "of a kind": (a_picture(b"GIF89a" + bytes(20)), 400, "files of the kind image/gif are not read here"),
+    }
+    media = MediaSettings(max_bytes=40_000, types=("image/png",))
+    async with open_pipeline(make_settings(api=api, media=media)) as pipe, open_door(pipe) as door:
+        for name, (asked, status, words) in refused.items():
+            answer = await door.request("POST", PATH, door.key, orjson.dumps(asked))
+            said = answer.json()["error"]["message"]
+            assert (answer.status_code, words in said) == (status, True), (name, answer.status_code, said)
+        assert await digests(pipe) == [] and await words_left(pipe) == []
+    none = make_settings(api=api, media=MediaSettings(max_files=0))
+    async with open_pipeline(none) as pipe, open_door(pipe) as door:
+        answer = await door.request("POST", PATH, door.key, orjson.dumps(a_picture(a_png())))
+        assert (answer.status_code, await digests(pipe)) == (400, [])
+
+
 # Who may call.
 
 
@@ -553,7 +621,8 @@ async def test_errors_are_in_openais_form(pipe: Pipeline) -> None:
     async with open_door(pipe) as door:
         wrong = await door.request("POST", PATH, {"authorization": "Bearer wrong"}, b"{}")
         broken = await door.request("POST", PATH, door.key, b"{")
-        large = await door.request("POST", PATH, door.key, b" " * (pipe.settings.max_body_bytes + 1))
+        long = [{"role": "system", "content": "x" * pipe.settings.max_body_bytes}, *a_request()["messages"]]
+        large = await door.request("POST", PATH, door.key, orjson.dumps({"messages": long}))
     assert [answer.status_code for answer in (wrong, broken, large)] == [401, 400, 413]
     for response in (wrong, broken, large):
         assert set(response.json()) == {"error"} and set(response.json()["error"]) == {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import tomlkit
 from dotenv import dotenv_values
+from starlette.responses import Response
 
 from tests.conftest import WEBHOOK_SECRET
 from tests.support import discord, feishu, signal, slack, telegram, whatsapp
@@ -21,7 +22,7 @@ from tests.support.place import KEYTURN, PATIENCE_SECONDS, Place
 from tests.support.platform import open_platform
 from tests.support.signal import open_signal
 from tests.support.slack import FakeSlack, open_slack
-from tests.support.telegram import FakeTelegram, open_telegram
+from tests.support.telegram import Call, FakeTelegram, open_telegram
 from tests.support.terminal import ENTER, Terminal
 from tests.support.whatsapp import open_whatsapp
 
@@ -287,6 +288,42 @@ async def test_where_settings_cannot_be_written_the_platform_is_told_nothing(
     ended = await run(place, *arguments, telegram__api_url=a_telegram.url)
     assert ended.returncode == 78 and ".env cannot be written" in ended.stderr, ended.stdout + ended.stderr
     assert a_telegram.webhook == ""
+
+
+@pytest.fixture
+def on_call(a_telegram: FakeTelegram, monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], object]]:
+    """By method: what happens while Telegram is asked."""
+    answer, happens = a_telegram._do, dict[str, Callable[[], object]]()
+
+    async def do(call: Call) -> Response:
+        happens.get(call.method, lambda: None)()
+        return await answer(call)
+
+    monkeypatch.setattr(a_telegram, "_do", do)
+    return happens
+
+
+async def test_telegram_is_told_a_secret_only_when_it_is_written(
+    place: Place, a_telegram: FakeTelegram, on_call: dict[str, Callable[[], object]]
+) -> None:
+    """Whoever ends the command then, has it."""
+    dotenv, seen = place.directory / ".env", list[str | None]()
+    on_call["setWebhook"] = lambda: seen.append(dotenv_values(dotenv).get("KEYTURN_TELEGRAM__WEBHOOK_SECRET"))
+    arguments = ("connect", "telegram", "--token", telegram.TOKEN, "--address", "https://bot.example", "--no-test")
+    ended = await run(place, *arguments, telegram__api_url=a_telegram.url)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert seen == [a_telegram.webhook_fields["secret_token"]]
+
+
+async def test_telegram_is_told_no_secret_if_the_settings_are_changed_meanwhile(
+    place: Place, a_telegram: FakeTelegram, on_call: dict[str, Callable[[], object]]
+) -> None:
+    dotenv = place.directory / ".env"
+    on_call["getMe"] = lambda: dotenv.write_text(f"{DOTENV}MINE=2\n")
+    arguments = ("connect", "telegram", "--token", telegram.TOKEN, "--address", "https://bot.example")
+    ended = await run(place, *arguments, telegram__api_url=a_telegram.url)
+    assert ended.returncode == 78 and ".env was changed meanwhile" in ended.stderr
+    assert a_telegram.webhook == "" and dotenv.read_text() == f"{DOTENV}MINE=2\n"
 
 
 async def test_a_platform_that_does_not_answer_is_named_and_nothing_is_written(place: Place) -> None:

@@ -63,3 +63,12 @@ def test_a_first_file_is_written_by_answers_and_the_key_is_not_shown(tmp_path: P
     assert (made["agent"], made["llm"]) == ("llm", {"model": "some-model", "base_url": "http://localhost:11434/v1"})
     dotenv = tmp_path / ".env"
     assert dotenv.read_text() == "KEYTURN_LLM__API_KEY=canary-key\n" and dotenv.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_first_file_that_cannot_be_written_leaves_no_key_behind(tmp_path: Path) -> None:
+    """`keyturn.toml` is a link that leads nowhere: it is not there, and nothing can take its place."""
+    place = Place(tmp_path)
+    (tmp_path / "keyturn.toml").symlink_to(tmp_path / "gone" / "keyturn.toml")
+    ended = place.run("init", "--agent", "llm", "--model", "m", "--api-key", "canary-key")
+    assert ended.returncode == 78 and "keyturn.toml" in ended.stderr and "canary" not in ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["keyturn.toml"]

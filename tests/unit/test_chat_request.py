@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from producers.api.chat.inbound import Asked, inbound_of
-from producers.api.chat.request import MESSAGES_LIMIT, NOT_SHOWN, TEXT_LIMIT, ChatRequest, read_request
+from producers.api.chat.request import MESSAGES_LIMIT, NOT_SHOWN, TEXT_LIMIT, ChatRequest, InlineImage, read_request
 from producers.api.chat.tasks import task_of
 from producers.api.keys import Caller
 from shared.errors import Malformed
@@ -54,7 +54,7 @@ def test_tool_calls_and_their_results_are_rows_that_belong_together() -> None:
     assert (result.role, result.text, result.data["tool_call_id"]) == ("tool", "42", "c1")
 
 
-def test_images_are_taken_by_address_and_of_any_other_file_there_is_a_note() -> None:
+def test_images_are_taken_by_address_or_as_they_are_and_of_any_other_file_there_is_a_note() -> None:
     parts = [
         {"type": "text", "text": "look"},
         {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
@@ -64,8 +64,19 @@ def test_images_are_taken_by_address_and_of_any_other_file_there_is_a_note() -> 
         {"type": "nobody knows"},
     ]
     read = request({"role": "user", "content": parts})
-    assert read.media == (Media("https://example.org/a.png", "image"),)
-    assert read.text == "\n".join(["look", *[NOT_SHOWN] * 4]) and "AAAA" not in read.text
+    inline = InlineImage("data:image/png;base64,AAAA", "messages[0].content")
+    assert read.media == (Media("https://example.org/a.png", "image"), inline)
+    assert read.text == "\n".join(["look", *[NOT_SHOWN] * 3]) and "AAAA" not in read.text
+    assert read.inline_characters == len(inline.address)
+
+
+def test_what_a_user_said_before_is_compared_without_its_images() -> None:
+    """The transcript has the words, and the images beside them."""
+    images = [{"type": "image_url", "image_url": {"url": url}} for url in ("https://x.example/a.png", "data:,x")]
+    read = request({"role": "user", "content": [{"type": "text", "text": "look"}, *images]}, USER)
+    assert [row.text for row in read.history] == [f"look\n[image: https://x.example/a.png]\n{NOT_SHOWN}"]
+    terms = inbound_of(asked(read, x_keyturn_session="c1"), 1000).terms
+    assert terms is not None and terms.said_before == ("look",)
 
 
 def test_fields_that_nobody_knows_are_ignored() -> None:

@@ -74,6 +74,17 @@ def test_parts_are_joined_in_their_order_whatever_order_they_come_in() -> None:
     assert parts.whole(part("b", 2, 1, b"y")) == b"xy"
 
 
+def test_parts_of_an_event_that_comes_again_in_other_pieces_are_not_mixed_with_the_first() -> None:
+    parts = Parts()
+    assert parts.whole(part("a", 3, 2, b"3")) is None
+    assert parts.whole(part("a", 2, 0, b"12")) is None
+    assert parts.whole(part("a", 2, 1, b"34")) == b"1234"
+    assert parts.whole(part("b", 2, 1, b"34")) is None
+    assert parts.whole(part("b", 3, 0, b"1")) is None
+    assert parts.whole(part("b", 3, 1, b"23")) is None
+    assert parts.whole(part("b", 3, 2, b"4")) == b"1234"
+
+
 def test_parts_without_end_do_not_fill_our_memory() -> None:
     parts = Parts()
     for n in range(MOST_WAITING + 1):

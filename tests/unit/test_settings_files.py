@@ -10,7 +10,9 @@ from dotenv import dotenv_values
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared import settings
 from shared.errors import ConfigurationError
+from shared.platforms.slack import SlackSettings
 from shared.settings.dotenv_file import DotenvFile
 from shared.settings.files import Present, SettingsFiles, Where
 from shared.whole_files import NewContent, create_file, replace_files
@@ -176,3 +178,43 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         (tmp_path / "keyturn.toml").write_text(text)
         with pytest.raises(ConfigurationError, match="slack is no table"):
             SettingsFiles(tmp_path).present("slack", "bot_token")
+
+
+def test_files_that_begin_with_a_byte_order_mark_are_read_and_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "keyturn.toml").write_text('agent = "local"\n', encoding="utf-8-sig")
+    (tmp_path / ".env").write_text("KEYTURN_CONCURRENCY=7\n", encoding="utf-8-sig")
+    monkeypatch.chdir(tmp_path)
+    files = SettingsFiles(tmp_path)
+    assert files.present("", "concurrency") == Present("7", Where.DOTENV)
+    files.change("slack", "bot_token", "xoxb-1", secret=True)
+    files.change("slack", "home_channel", "C1", secret=False)
+    files.write()
+    loaded = settings.load()
+    assert (loaded.agent, loaded.concurrency) == ("local", 7)
+    assert loaded.block(SlackSettings).home_channel == "C1"
+
+
+def test_what_was_written_can_be_put_back_byte_for_byte_unless_somebody_changed_it(tmp_path: Path) -> None:
+    toml, dotenv = tmp_path / "keyturn.toml", tmp_path / ".env"
+    toml.write_bytes(before := b"\xef\xbb\xbf[slack]\r\nenabled = true\r\n")
+    toml.chmod(0o640)
+
+    def write() -> SettingsFiles:
+        files = SettingsFiles(tmp_path)
+        files.change("slack", "bot_token", "xoxb-1", secret=True)
+        files.change("slack", "home_channel", "C1", secret=False)
+        files.write()
+        assert dotenv.exists() and toml.read_bytes() != before
+        return files
+
+    write().undo()
+    assert [path.name for path in tmp_path.iterdir()] == ["keyturn.toml"]
+    assert toml.read_bytes() == before and toml.stat().st_mode & 0o777 == 0o640
+    files = write()
+    toml.write_text("agent = 'echo'")
+    with pytest.raises(ConfigurationError, match="was changed meanwhile: what was written to it stays"):
+        files.undo()
+    assert dotenv.exists() and toml.read_text() == "agent = 'echo'"
+    SettingsFiles(tmp_path).undo()

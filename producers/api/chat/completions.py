@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from producers.api.chat.answer import AnswerEnded, AnswerNews, GaveUp
 from producers.api.chat.form import FAILED, LATE, STOPPING, Completion, refused
+from producers.api.chat.images import kept_media
 from producers.api.chat.inbound import Asked, inbound_of
 from producers.api.chat.models import Models, no_such_model
 from producers.api.chat.pending import PendingAnswer
@@ -25,7 +26,7 @@ from producers.api.chat.tasks import Task, task_of
 from producers.api.keys import ApiKeys
 from producers.api.open_requests import OpenRequests
 from producers.heard import Event, Heard, parse_json
-from producers.server.body import read_body
+from producers.server.body import TooLarge, read_body
 from producers.settling import Settler, Understanding
 from shared.background import end_tasks
 from shared.clock import now_ms
@@ -59,7 +60,10 @@ class Completions:
     async def create(self, request: Request) -> Response:
         """Answer a request. Raises what http.py turns into statuses."""
         caller = self._keys.check(request, "chat")
-        asked = read_request(parse_json(await read_body(request, self._pipe.settings)))
+        body = await read_body(request, self._pipe.settings, self._settings.chat_body_bytes)
+        asked = read_request(parse_json(body))
+        if len(body) - asked.inline_characters > (most := self._pipe.settings.max_body_bytes):
+            raise TooLarge(f"what stands beside the images is more than {most} bytes")
         if asked.model and asked.model not in self._models.of(caller):
             return no_such_model(asked.model)
         brought = Asked(asked, request.headers, caller, "" if asked.model == MAIN else asked.model)
@@ -71,7 +75,8 @@ class Completions:
                 if asked.is_streamed:
                     return at_once(about, result, usage if asked.wants_usage else None)
                 return JSONResponse(about.whole(result, usage))
-        pending = await self._begin(brought)
+        media = await kept_media(asked, self._pipe.blobs, self._pipe.settings.media)
+        pending = await self._begin(replace(brought, media=media))
         if asked.is_streamed:
             stopping = request.app.state.stopping
             heard = pending.news(self._settings.answer_seconds, stopping)

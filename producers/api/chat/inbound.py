@@ -17,7 +17,7 @@ from producers.api.keys import Caller
 from producers.message_body import NAME_LIMIT
 from shared.codec import encode_text, message_id, storable
 from shared.control import parse as parse_command
-from shared.messages import Inbound, Source, Terms
+from shared.messages import Inbound, Media, Source, Terms
 from shared.platforms.api import NAME
 from shared.session_key import check_id
 from shared.value import value
@@ -36,6 +36,7 @@ class Asked:
     headers: Mapping[str, str]
     caller: Caller
     agent: str
+    media: tuple[Media, ...] = ()  # of its message, none of them in the request itself
     is_task: bool = False  # it belongs to no conversation, whatever it names
 
     @property
@@ -66,10 +67,10 @@ def inbound_of(asked: Asked, received_at: int) -> Inbound:
         user_name=storable(unquote(asked.headers.get(USER_NAME_HEADER, "")))[:NAME_LIMIT] or None,
     )
     check_id(source.user)
-    said = [row.text for row in request.history if row.role == "user" and parse_command(row.text) is None]
+    said = [words for words in request.said if parse_command(words) is None]
     history, said_before = (None, tuple(said)) if conversation else (request.history, ())
     terms = Terms(asked.agent, request.instructions, history, said_before, is_watched=True)
-    return Inbound(id, event_id, source, request.text, request.media, received_at=received_at, terms=terms)
+    return Inbound(id, event_id, source, request.text, asked.media, received_at=received_at, terms=terms)
 
 
 def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str:

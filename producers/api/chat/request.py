@@ -15,7 +15,19 @@ MESSAGES_LIMIT = 2000
 TEXT_LIMIT = 200_000  # characters of the message that is to be answered
 MEDIA_LIMIT = 20
 NOT_SHOWN = "[A file was attached that cannot be shown here.]"
+_INLINE = "data:"
 _INSTRUCTIONS = ("system", "developer")
+
+
+@value
+class InlineImage:
+    """A picture that stands in the request itself."""
+
+    address: str  # data:image/png;base64,…
+    where: str  # in the request
+
+
+Shown = tuple[Media | InlineImage, ...]
 
 
 @value
@@ -25,8 +37,10 @@ class ChatRequest:
     model: str
     instructions: str
     history: tuple[Entry, ...]  # before `text`
+    said: tuple[str, ...]  # by the user before `text`, without notes of files
     text: str
-    media: tuple[Media, ...]
+    media: Shown
+    inline_characters: int  # of the pictures in the whole request
     is_streamed: bool
     wants_usage: bool  # at the end of a stream
     conversation: str  # as the body's metadata name it; may be empty
@@ -50,6 +64,9 @@ def read_request(fields: Mapping[str, Any]) -> ChatRequest:
         raise Malformed(f"messages[{last}].content is longer than {TEXT_LIMIT} characters")
     if not text.strip() and not media:
         raise Malformed(f"messages[{last}].content is empty")
+    asked = [
+        _content(message.get("content"), "messages") for n, message in enumerate(messages[:last]) if roles[n] == "user"
+    ]
     told = [_text(message, n) for n, message in enumerate(messages) if roles[n] in _INSTRUCTIONS]
     rows = (_row(message, n) for n, message in enumerate(messages[:last]) if roles[n] not in _INSTRUCTIONS)
     options, metadata = _object(fields, "stream_options"), _object(fields, "metadata")
@@ -57,8 +74,10 @@ def read_request(fields: Mapping[str, Any]) -> ChatRequest:
         model=_named(fields, "model"),
         instructions="\n\n".join(filter(None, told)),
         history=tuple(rows),
+        said=tuple(words for words, _ in asked),
         text=text,
         media=media,
+        inline_characters=sum(map(_inline_characters, messages)),
         is_streamed=_flag(fields, "stream"),
         wants_usage=_flag(options, "include_usage"),
         conversation=_named(metadata, "conversation_id"),
@@ -100,36 +119,49 @@ def _call(call: Any, n: int) -> dict[str, str]:
 def _text(message: Mapping[str, Any], n: int) -> str:
     """The text of a message; of files in it there is a note."""
     text, media = _content(message.get("content"), f"messages[{n}].content")
-    return "\n".join(filter(None, (text, *(f"[image: {item.url}]" for item in media))))
+    notes = (f"[image: {item.url}]" if isinstance(item, Media) else NOT_SHOWN for item in media)
+    return "\n".join(filter(None, (text, *notes)))
 
 
-def _content(content: Any, where: str) -> tuple[str, tuple[Media, ...]]:
-    """Text, or a list of parts: texts, images by address, and others, of which a note is left."""
+def _content(content: Any, where: str) -> tuple[str, Shown]:
+    """Text, or a list of parts: texts, images, and others, of which a note is left."""
     if content is None:
         return "", ()
     if isinstance(content, str):
         return storable(content), ()
     texts: list[str] = []
-    media: list[Media] = []
+    media: list[Media | InlineImage] = []
     for part in _list(content, where):
         if not isinstance(part, dict):
             raise Malformed(f"{where}: parts are objects")
         if part.get("type") in ("text", "refusal"):
             texts.append(_named(part, str(part["type"])))
-        elif (url := _image(part)) is not None and len(media) < MEDIA_LIMIT:
-            media.append(Media(url, "image"))
+        elif (image := _image(part, where)) is not None and len(media) < MEDIA_LIMIT:
+            media.append(image)
         else:
             texts.append(NOT_SHOWN)
     return "\n".join(texts), tuple(media)
 
 
-def _image(part: Mapping[str, Any]) -> str | None:
-    """An image's address. One that is in the request itself has none: its bytes do not travel through the queues."""
+def _image(part: Mapping[str, Any], where: str) -> Media | InlineImage | None:
+    """An image by its address, or one that is in the request itself."""
+    url = _address(part)
+    if url.startswith(_INLINE):
+        return InlineImage(url, where)
+    return Media(storable(url), "image") if url.startswith(("https://", "http://")) and len(url) <= 4096 else None
+
+
+def _address(part: Mapping[str, Any]) -> str:
     image = part.get("image_url")
     url = image.get("url") if isinstance(image, dict) else image
-    return (
-        storable(url) if isinstance(url, str) and url.startswith(("https://", "http://")) and len(url) <= 4096 else None
-    )
+    return url if isinstance(url, str) else ""
+
+
+def _inline_characters(message: Mapping[str, Any]) -> int:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else ()
+    addresses = (_address(part) for part in parts if isinstance(part, dict))
+    return sum(len(address) for address in addresses if address.startswith(_INLINE))
 
 
 def _list(found: Any, where: str) -> Sequence[Any]:
