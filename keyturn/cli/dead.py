@@ -38,7 +38,7 @@ def list_(
     columns = ("id", "kind", "ref", "session_key", "reason", "attempts", "created_at", "detail")
     titles = ("id", "kind", "ref", "key", "reason", "attempts", "at", "detail")
     rows = [[getattr(letter, column) for column in columns] for letter in letters]
-    show.table(titles, rows, empty=f"no {state} dead letters")
+    show.table(titles, rows, empty=f"no {state} dead letters", folds=("detail",))
 
 
 @app.command("show")
