@@ -17,6 +17,7 @@ from shared.lane_key import TURNS
 from shared.pause_scope import PauseScope, stored_scope
 from shared.pipeline import Pipeline
 from shared.reading.queues import QueueState, queues_of
+from shared.reading.signs import no_housekeeper, sign_age
 from shared.reading.workers import WorkerState, each_once, workers_of
 from shared.redis_servers import RedisServer
 from shared.store.usage import SpentInAll, day_of
@@ -93,6 +94,7 @@ class Overview:
     redis_servers: int = 1
     journaled: bool = True
     delayed: DelayedTurns | None = None
+    no_housekeeper: str | None = None  # that none runs, in words
 
     @property
     def redis_gone(self) -> bool:
@@ -140,6 +142,7 @@ async def overview(pipe: Pipeline) -> Overview:
         redis_servers=sum(needed),
         journaled=pipe.settings.durability == "journal",
         delayed=_together([found.delayed for found in there if found.delayed is not None]),
+        no_housekeeper=next((found.no_housekeeper for found in there if found.no_housekeeper is not None), None),
     )
 
 
@@ -151,6 +154,7 @@ class _ServerNow:
     workers: tuple[WorkerState, ...]
     overdue: int
     delayed: DelayedTurns | None
+    no_housekeeper: str | None
 
 
 async def in_time(look: Awaitable[T], seconds: float = ANSWER_SECONDS) -> T | None:
@@ -171,13 +175,15 @@ async def _server(pipe: Pipeline, server: RedisServer) -> _ServerNow:
         pipeline.zcard(keys.due(lane.name))
         pipeline.zcount(keys.due(lane.name), "-inf", latest)
         pipeline.zcard(keys.parked(lane.name))
-    counts = await server.asked(pipeline.execute())
+    pipeline.pttl(keys.HOUSEKEEPER)
+    *counts, sign_ttl_ms = await server.asked(pipeline.execute())
     awake = {lane.name: count for lane, count in zip(pipe.lanes, counts[::3], strict=True)}
     paused = {lane.name: count for lane, count in zip(pipe.lanes, counts[2::3], strict=True)}
     workers = tuple(await workers_of(server))
     at_work = sum(queue.waiting + queue.running for queue in queues if queue.lane == TURNS)
     delayed = await _delayed(server, awake[TURNS], at_work) if awake[TURNS] > at_work else None
-    return _ServerNow(tuple(queues), awake, paused, workers, sum(counts[1::3]), delayed)
+    gone = no_housekeeper(sign_age(sign_ttl_ms))
+    return _ServerNow(tuple(queues), awake, paused, workers, sum(counts[1::3]), delayed, gone)
 
 
 async def _delayed(server: RedisServer, awake: int, at_work: int) -> DelayedTurns | None:

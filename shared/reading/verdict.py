@@ -76,6 +76,9 @@ def _workers(seen: Overview) -> OverallVerdict | None:
     if seen.overdue:
         text = f"{seen.overdue:,} keys are overdue and nobody looks after them: start `keyturn housekeep`."
         return OverallVerdict(Mood.BAD, text)
+    if seen.no_housekeeper is not None:
+        text = f"{seen.no_housekeeper}: what a crash leaves behind stays there. Start `keyturn housekeep`."
+        return OverallVerdict(Mood.WARN, text)
     if all(worker.state == SUSPENDED for worker in alive):
         waiting = f", and {_conversations(turns.ready)}" if turns.ready else ""
         return OverallVerdict(Mood.WARN, f"`rq suspend` holds all workers back{waiting}: `rq resume` lets them go on.")

@@ -12,9 +12,11 @@ from typing import Any
 import orjson
 import pytest
 
+from keyturn.cli.doctor.processes import check_processes
 from shared import keys, log
 from shared.door import accept
 from shared.embedded import child
+from shared.finding import Level
 from shared.operating.pauses import pause
 from shared.reading import overview as reading
 from shared.reading.overview import overview
@@ -25,6 +27,7 @@ from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (f
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.place import KEYTURN, ROOT
 from tests.support.terminal import Terminal
+from workers.upkeep.due import DueKeys
 
 ALIVE = WorkerState("w", "idle", 0, 50, 0, (), datetime(2026, 11, 17, 12, tzinfo=UTC), 0.5)
 HOSTILE = "\x1b[2J\u202eMallory"
@@ -69,9 +72,25 @@ async def test_the_verdict_says_why_conversations_wait_for_their_next_attempt(ri
     seen = await overview(rig.pipe)
     assert seen.delayed is not None and (seen.delayed.keys, seen.delayed.failed) == (2, True)
     assert seen.delayed.away_since is not None and seen.delayed.next_at > seen.delayed.away_since
-    assert verdict(replace(seen, workers=(ALIVE,)), seen.at).text.startswith(
+    assert verdict(replace(seen, workers=(ALIVE,), no_housekeeper=None), seen.at).text.startswith(
         "2 conversations wait for their next attempt"
     )
+
+
+async def test_a_housekeeper_that_ended_is_missed_by_status_and_doctor_within_seconds(rig: Rig) -> None:
+    """Its sign is as old as Redis says, whatever the clocks of machines say."""
+    server = rig.pipe.servers.all[0]
+
+    async def said() -> tuple[str | None, Level]:
+        [*_, found] = await check_processes(rig.pipe.servers, server)
+        return (await overview(rig.pipe)).no_housekeeper, found.level
+
+    assert await said() == ("No housekeeper has run here", Level.WARN)
+    await DueKeys(rig.pipe, server).look()
+    assert await said() == (None, Level.OK)
+    await server.client.pexpire(keys.HOUSEKEEPER, keys.HOUSEKEEPER_TTL_S * 1000 - 25_000)
+    missed, level = await said()
+    assert missed is not None and missed.startswith("No housekeeper has run for 2") and level is Level.WARN
 
 
 async def test_of_many_keys_the_first_and_the_last_say_why_conversations_wait(

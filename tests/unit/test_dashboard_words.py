@@ -45,6 +45,7 @@ def seen(
     servers: int = 1,
     journaled: bool = True,
     delayed: DelayedTurns | None = None,
+    no_housekeeper: str | None = None,
 ) -> Overview:
     at = NOW - timedelta(seconds=age)
     turns = LaneNow("turns", ready, at - timedelta(seconds=waited) if ready else None, running, 0)
@@ -61,6 +62,7 @@ def seen(
         redis_servers=servers,
         journaled=journaled,
         delayed=delayed,
+        no_housekeeper=no_housekeeper,
     )
 
 
@@ -108,6 +110,11 @@ def later(keys: int, *, away: float | None = None, failed: bool = False) -> Dela
             seen(delayed=later(2)),
             Mood.WARN,
             "2 conversations wait for their next attempt: a limit is reached, or what they need is away. The first begins",
+        ),
+        (
+            seen(no_housekeeper="No housekeeper has run for 30 s", pauses=1),
+            Mood.WARN,
+            "No housekeeper has run for 30 s: what a crash leaves behind stays there. Start `keyturn housekeep`.",
         ),
         (seen(pauses=1, dead=1), Mood.WARN, "A pause is in force, and nothing waits behind it."),
         (seen(dead=1), Mood.WARN, "1 dead letter waits for a decision"),
