@@ -44,8 +44,11 @@ def list_(
 @app.command("show")
 def show_(id: Id, json: show.Json = False) -> None:
     """Show one dead letter, with what it holds."""
-    about = show.named(ask_store(lambda store, _: dead_letter(store, id)))
+    letter = ask_store(lambda store, _: dead_letter(store, id))
+    about = show.named(letter)
     payload = about.pop("payload")
+    if letter.replayed_as is not None:
+        about["replayed_as"] = letter.replayed_as
     try:
         content = orjson.loads(payload)
     except orjson.JSONDecodeError:
