@@ -93,6 +93,18 @@ def test_a_sentinel_url_that_cannot_be_is_answered_by_the_name_of_the_option(tmp
     assert not (tmp_path / "redis").exists()
 
 
+def test_the_files_for_sentinels_and_replicas_are_named_where_they_are_written(tmp_path: Path) -> None:
+    told = {
+        url: CliRunner().invoke(app, ["deploy", "acl", "--dir", str(tmp_path / name), "--url", url]).output
+        for name, url in (("one", "redis://h/0"), ("two", "redis+sentinel://h1,h2/main"))
+    }
+    for name in ("replica.conf", "sentinel.conf"):
+        assert [name in said for said in told.values()] == [
+            (tmp_path / there / name).exists() for there in ("one", "two")
+        ]
+        assert name in told["redis+sentinel://h1,h2/main"]
+
+
 @pytest.fixture(scope="module")
 def urls(acl_files: tuple[Path, int]) -> Iterator[dict[str, str]]:
     """A Valkey with these users: the URL of each role, and an admin's to look at it."""
