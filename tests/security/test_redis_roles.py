@@ -7,6 +7,7 @@ import re
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,7 +32,7 @@ from shared.leader import Leader
 from shared.operating.keys import release_key
 from shared.operating.pauses import pause, resume
 from shared.pipeline import Pipeline, open_pipeline
-from shared.redis_roles import ROLES
+from shared.redis_roles import ROLES, role
 from shared.settings import Settings
 from tests.support.dashboard import visiting
 from tests.support.door import a_body, open_door
@@ -253,6 +254,26 @@ async def every_role_at_a_running_turn(
 
 
 COMPLETION = b'{"model": "main", "messages": [{"role": "user", "content": "hello"}], "stream": true}'
+
+
+async def test_the_operator_may_use_rq_info_and_a_viewer_reads_the_same_names(
+    make_settings: Callable[..., Settings], urls: dict[str, str], admin: Any
+) -> None:
+    """`rq info` tidies RQ's registries whenever it looks, so it is not for a viewer: docs/guides/deploy.md says so."""
+    async with open_pipeline(make_settings(redis_url=SecretStr(urls["receiver"]))) as pipe:
+        await accept(pipe, an_inbound("hello"))
+    assert "rq info" in role("operator").runs
+    shown = rq_info(urls["operator"])
+    assert shown.returncode == 0 and "turns-" in shown.stdout, shown.stderr
+    assert refused(admin) == []
+    assert "clean_registries" in rq_info(urls["viewer"]).stderr and "zremrangebyscore" in refused(admin)[0]["object"]
+    viewer: Any = redis.Redis.from_url(urls["viewer"], decode_responses=True)
+    assert sum(viewer.llen(name) for name in viewer.smembers("rq:queues")) == 1
+
+
+def rq_info(url: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from rq.cli import main; main()", "info", "--url", url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize("role", [role.name for role in ROLES])
