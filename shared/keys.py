@@ -98,6 +98,7 @@ def live_text(message_id: str) -> str:
 NEWS = events("news")
 COOLDOWNS = events("cooldowns")
 HOUSEKEEPER = "kt:housekeeper"
+HOUSEKEEPER_TTL_S = 7 * 86_400  # what is left of it says how old the sign is, by Redis' own clock
 SYNTHETIC = "kt:synthetic"
 
 

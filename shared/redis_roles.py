@@ -67,14 +67,14 @@ ROLES = (
     RedisRole("dashboard", "dashboard", (_ALL_OURS, *_WAKES, _READ_RQ), (_EVENTS, _COMMANDS), _COMMON),
     RedisRole(
         "operator",
-        "doctor, keys, messages, dead, send and the other commands",
+        "doctor, keys, messages, dead, send and the other commands, rq info, RQ's dashboards",
         (_ALL_OURS, _ALL_OF_RQ),
         (_EVENTS, _COMMANDS),
         (*_COMMON, "+info"),
     ),
     RedisRole(
         "viewer",
-        "tools that only read",
+        "tools that only read; rq info needs operator",
         ("%R~kt:*", _READ_RQ),
         (),
         ("+@read", "+@connection", "+time", "-@dangerous", "-@blocking", "-scan", "-randomkey", "+info"),

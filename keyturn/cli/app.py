@@ -57,7 +57,18 @@ _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}  # optio
 @cache
 def command() -> Callable[..., Any]:
     """All commands, put together once. A tenth of a second of CPU, which a fork server spends for those that it forks."""
-    return typer.main.get_command(app)
+    made = typer.main.get_command(app)
+    _show_flags_alone(made)
+    return made
+
+
+def _show_flags_alone(made: Any) -> None:
+    """Typer's help puts `<bool>` behind a flag, as if it took a value."""
+    for option in (*made.params, made.get_help_option(typer.Context(made))):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    for below in getattr(made, "commands", {}).values():
+        _show_flags_alone(below)
 
 
 def load(**overrides: Any) -> settings.Settings:

@@ -148,10 +148,8 @@ class TerminalConversation:
     async def _look(self, id: str) -> None:
         found = await trace(self._pipe, id)
         if found is None or found.state == State.PENDING:
-            reason = found.reason if found is not None else None
-            if reason and not self._delay_is_told:
-                self._delay_is_told = True
-                self._tell(f"no answer yet, it is tried again: {show.plain(reason)}. More in {self._log}")
+            if found is not None and not self._delay_is_told:
+                await self._tell_delay(found)
             return
         cause = await self._cause(found) if found.state == State.DEAD else ""
         if id not in self._waiting:  # somebody else looked meanwhile
@@ -159,6 +157,16 @@ class TerminalConversation:
         self._waiting.remove(id)
         if cause:
             self._tell(f"not answered: {show.plain(cause)}. More in {self._log}")
+
+    async def _tell_delay(self, found: Trace) -> None:
+        """Why the message is tried again, or the one that it waits behind."""
+        what, reason = "it", found.reason
+        first = await self._pipe.store.journal.pending(self._key, after=0, limit=1) if reason is None else []
+        if first and first[0].id != found.id and (row := await self._pipe.store.journal.find(first[0].id)) is not None:
+            what, reason = "a message before it", row["reason"]
+        if reason:
+            self._delay_is_told = True
+            self._tell(f"no answer yet, {what} is tried again: {show.plain(reason)}. More in {self._log}")
 
     async def _cause(self, found: Trace) -> str:
         letters = await self._pipe.store.dead.all(state="open", limit=LETTERS)

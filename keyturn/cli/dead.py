@@ -38,14 +38,17 @@ def list_(
     columns = ("id", "kind", "ref", "session_key", "reason", "attempts", "created_at", "detail")
     titles = ("id", "kind", "ref", "key", "reason", "attempts", "at", "detail")
     rows = [[getattr(letter, column) for column in columns] for letter in letters]
-    show.table(titles, rows, empty=f"no {state} dead letters")
+    show.table(titles, rows, empty=f"no {state} dead letters", folds=("detail",))
 
 
 @app.command("show")
 def show_(id: Id, json: show.Json = False) -> None:
     """Show one dead letter, with what it holds."""
-    about = show.named(ask_store(lambda store, _: dead_letter(store, id)))
+    letter = ask_store(lambda store, _: dead_letter(store, id))
+    about = show.named(letter)
     payload = about.pop("payload")
+    if letter.replayed_as is not None:
+        about["replayed_as"] = letter.replayed_as
     try:
         content = orjson.loads(payload)
     except orjson.JSONDecodeError:

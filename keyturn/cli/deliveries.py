@@ -83,4 +83,4 @@ def _print_parts(found: DestinationParts, json: bool) -> None:
     titles = ("part", *columns[1:4], "at", "key", "reason", "dead letter")
     rows = [[*(getattr(part, name) for name in columns), None] for part in found.waiting]
     rows += [[*(getattr(each.part, name) for name in columns), each.letter] for each in found.buried]
-    show.table(titles, rows, empty="nothing waits for this destination")
+    show.table(titles, rows, empty="nothing waits for this destination", folds=("reason",))

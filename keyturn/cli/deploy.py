@@ -69,6 +69,9 @@ def acl(
         show.as_json([{"role": role.name, "runs": role.runs, "rights": role.rights} for role in ROLES])
         return
     typer.echo(f"{directory / ACL_FILE}: give it to Redis as `aclfile`, then restart it or call ACL LOAD")
+    if services:
+        typer.echo(f"{directory / 'replica.conf'}: add it to the configuration of every server")
+        typer.echo(f"{directory / 'sentinel.conf'}: add it to that of every Sentinel, behind its `sentinel monitor`")
     show.table(("role", "for", "its file"), [(r.name, r.runs, directory / f"{r.name}.env") for r in ROLES], empty="")
 
 

@@ -132,7 +132,10 @@ def check_urls(config: Settings) -> None:
 def _check_file(config: Settings) -> None:
     """Looking must not leave an empty database behind."""
     from shared.errors import Unavailable
+    from shared.sqlite_place import place_in_words
 
     path = sqlite_file(config)
     if path is not None and not path.exists():
-        raise Unavailable(f"no database at {path}: run `keyturn migrate`, or name another in KEYTURN_DATABASE_URL")
+        raise Unavailable(
+            f"no database at {place_in_words(path)}: run `keyturn migrate`, or name another in KEYTURN_DATABASE_URL"
+        )

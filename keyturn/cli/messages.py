@@ -85,7 +85,7 @@ def _print(found: Trace, ahead: tuple[KeyState | UnknownKey, ...]) -> None:
         typer.echo()
         columns = ("ordinal", "destination", "state", "attempts", "ambiguous", "receipt", "reason")
         rows = [[getattr(part, column) for column in columns] for part in found.parts]
-        show.table(("part", *columns[1:]), rows, empty="")
+        show.table(("part", *columns[1:]), rows, empty="", folds=("reason",))
     if found.steps:
         typer.echo()
         states = {"unknown": "may have happened"}

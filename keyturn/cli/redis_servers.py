@@ -27,7 +27,7 @@ def list_(json: show.Json = False) -> None:
         show.as_json(found)
         return
     rows = [(one.name, one.verdict, one.since, one.who) for one in found]
-    show.table(("server", "state", "drained since", "by"), rows, empty="")
+    show.table(("server", "state", "drained since", "by"), rows, empty="", folds=("state",))
 
 
 @app.command()

@@ -43,7 +43,8 @@ def list_(
         return
     columns = ("id", "session_key", "title", "preview", "message_count", "version", "updated_at")
     titles = ("session", "key", "title", "begins", "messages", "version", "updated")
-    show.table(titles, [[getattr(one, column) for column in columns] for one in listed], empty="no sessions")
+    rows = [[getattr(one, column) for column in columns] for one in listed]
+    show.table(titles, rows, empty="no sessions", folds=("title", "begins"))
 
 
 @app.command("show")
@@ -92,7 +93,8 @@ def search(
         return
     columns = ("session_id", "title", "said_at", "role", "rows", "snippet")
     titles = ("session", "title", "said", "by", "rows", "text")
-    show.table(titles, [[getattr(hit, column) for column in columns] for hit in found.hits], empty="nothing found")
+    rows = [[getattr(hit, column) for column in columns] for hit in found.hits]
+    show.table(titles, rows, empty="nothing found", folds=("title", "text"))
     if not found.complete:
         typer.echo("not everything could be looked at: there may be more", err=True)
 

@@ -28,6 +28,7 @@ from rich.text import Text
 from shared.clock import iso
 
 _UNUSUAL = re.compile(r"[^\n\x20-\x7e]")
+FOLDED_WIDTH = 20  # columns: text that is folded more narrowly is hard to read
 PIPE_WIDTH = 100_000  # columns: a line that a program reads is never folded
 _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (bidi, zero width), lone surrogates, line separators
 
@@ -108,24 +109,41 @@ def until_nobody_reads() -> Iterator[None]:
         raise typer.Exit from None
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
-    """Rows under their columns, or the sentence `empty`. Rows wider than the terminal become a block of lines each."""
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str, folds: Sequence[str] = ()) -> None:
+    """Rows under their columns, or the sentence `empty`. Where the terminal is narrower, the columns `folds` are folded: those of
+    texts, and not of names that somebody copies. Where less than FOLDED_WIDTH is left for one, each row becomes a block of lines."""
     if not rows:
         typer.echo(empty)
         return
     console = _console()
-    grid = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
-    for column in columns:
-        grid.add_column(column, overflow="fold")
-    for row in rows:
-        grid.add_row(*(Text(plain(cell)) for cell in row))
-    if Measurement.get(console, console.options.update(max_width=PIPE_WIDTH), grid).maximum <= console.width:
-        _print(console, grid)
+    if _width(console, _grid(console, columns, rows, folds, FOLDED_WIDTH)) <= console.width:
+        _print(console, _grid(console, columns, rows, folds))
         return
     for n, row in enumerate(rows):
         if n:
             typer.echo()
         record({column or "-": cell for column, cell in zip(columns, row, strict=True)})
+
+
+def _grid(
+    console: Console,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    folds: Sequence[str],
+    most: int | None = None,
+) -> Table:
+    """A table that is as wide as it needs, except for folded columns, which are `most` wide at the most."""
+    grid = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
+    for column in columns:
+        is_folded = column in folds
+        grid.add_column(column, overflow="fold", no_wrap=not is_folded, max_width=most if is_folded else None)
+    for row in rows:
+        grid.add_row(*(Text(plain(cell)) for cell in row))
+    return grid
+
+
+def _width(console: Console, grid: Table) -> int:
+    return Measurement.get(console, console.options.update(max_width=PIPE_WIDTH), grid).maximum
 
 
 def record(fields: Mapping[str, object]) -> None:

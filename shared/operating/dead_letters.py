@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shared.clock import now_ms
-from shared.codec import message_id, storable
+from shared.codec import storable
 from shared.door import accept
 from shared.errors import CannotDo, MailboxFull, Malformed, Unavailable
 from shared.mail import decode_inbound
 from shared.messages import Inbound, Kind
 from shared.pipeline import Pipeline
-from shared.reading.dead_letters import LetterState, WholeDeadLetter, dead_letter
+from shared.reading.dead_letters import LetterState, WholeDeadLetter, dead_letter, replay_of
 from shared.session_key import SessionKey
 from shared.store import Store
 from shared.value import value
@@ -85,14 +85,12 @@ async def _run_again(pipe: Pipeline, letter: WholeDeadLetter, text: str | None =
         if inbound.kind is not Kind.MESSAGE:
             raise CannotDo(f"nobody said what dead letter {letter.id} holds: it cannot be edited")
         inbound = replace(inbound, text=text)
-    event_id = f"{inbound.event_id}#replay-{letter.id}"
-    source = inbound.source
-    id = message_id(source.platform, source.account, event_id)
+    again = replay_of(inbound, letter.id)
     # what was ours to say or to run has no user, by whom its conversation could be found
     is_ours = inbound.kind is not Kind.MESSAGE and letter.session_key is not None
     key = SessionKey.parse(letter.session_key or "") if is_ours else None
     try:
-        accepted = await accept(pipe, replace(inbound, id=id, event_id=event_id, received_at=now_ms()), key)
+        accepted = await accept(pipe, replace(again, received_at=now_ms()), key)
     except MailboxFull:
         raise CannotDo(f"the mailbox of {letter.session_key} is full: try again when it has drained") from None
     except Malformed as error:  # it was accepted under other settings

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from shared.clock import moment
 from shared.errors import NotFound, PipelineError
-from shared.messages import Kind
+from shared.messages import Inbound, Kind
 from shared.value import value
 
 if TYPE_CHECKING:  # the command line imports LetterState to parse its options, and not the database for that
@@ -51,13 +52,30 @@ class WholeDeadLetter(DeadLetter):
     @property
     def text(self) -> str | None:
         """What was said, where the letter is a message that can be read; it can then be edited. None: it cannot."""
+        inbound = self._inbound()
+        return inbound.text if inbound is not None and inbound.kind is Kind.MESSAGE else None
+
+    @property
+    def replayed_as(self) -> str | None:
+        """The id of the message that runs in its place, where it was replayed. None: it was not, or is no message that can be read."""
+        inbound = self._inbound() if self.state is LetterState.REPLAYED else None
+        return replay_of(inbound, self.id).id if inbound is not None else None
+
+    def _inbound(self) -> Inbound | None:
         from shared.mail import decode_inbound
 
         try:
-            inbound = decode_inbound(self.payload) if self.kind == "inbound" else None
+            return decode_inbound(self.payload) if self.kind == "inbound" else None
         except PipelineError:
             return None
-        return inbound.text if inbound is not None and inbound.kind is Kind.MESSAGE else None
+
+
+def replay_of(inbound: Inbound, letter: int) -> Inbound:
+    """The message that runs in place of a letter's: always of the same id, so that a letter runs once."""
+    from shared.codec import message_id
+
+    event_id, source = f"{inbound.event_id}#replay-{letter}", inbound.source
+    return replace(inbound, id=message_id(source.platform, source.account, event_id), event_id=event_id)
 
 
 async def dead_letters(store: Store, state: LetterState, limit: int) -> list[DeadLetter]:

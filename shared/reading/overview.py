@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import TypeVar
 
 import redis
@@ -16,6 +17,7 @@ from shared.lane_key import TURNS
 from shared.pause_scope import PauseScope, stored_scope
 from shared.pipeline import Pipeline
 from shared.reading.queues import QueueState, queues_of
+from shared.reading.signs import no_housekeeper, sign_age
 from shared.reading.workers import WorkerState, each_once, workers_of
 from shared.redis_servers import RedisServer
 from shared.store.usage import SpentInAll, day_of
@@ -23,6 +25,7 @@ from shared.value import value
 
 BOUND = 10_000  # counts stop here
 ANSWER_SECONDS = 3.0  # a store that takes longer counts as away
+DELAYED_LOOKED_AT = 100  # keys from each end of those that are not idle, to say why they wait
 OVERDUE = timedelta(seconds=5)  # a housekeeper looks twice a second
 T = TypeVar("T")
 
@@ -49,6 +52,17 @@ class LaneNow:
     running: int
     delayed: int
     paused: int = 0
+
+
+@value
+class DelayedTurns:
+    """Why conversations wait for their next attempt, by those of them that a look found. `away_since`: the provider of a model
+    does not answer one of them, on Redis' clock. `failed`: an attempt of one failed. Neither: they were asked to wait."""
+
+    keys: int
+    next_at: datetime  # when the first of them goes on
+    away_since: datetime | None = None
+    failed: bool = False
 
 
 @value
@@ -79,6 +93,8 @@ class Overview:
     queues: tuple[QueueState, ...] = ()
     redis_servers: int = 1
     journaled: bool = True
+    delayed: DelayedTurns | None = None
+    no_housekeeper: str | None = None  # that none runs, in words
 
     @property
     def redis_gone(self) -> bool:
@@ -125,6 +141,8 @@ async def overview(pipe: Pipeline) -> Overview:
         queues=tuple(queue for found in there for queue in found.queues),
         redis_servers=sum(needed),
         journaled=pipe.settings.durability == "journal",
+        delayed=_together([found.delayed for found in there if found.delayed is not None]),
+        no_housekeeper=next((found.no_housekeeper for found in there if found.no_housekeeper is not None), None),
     )
 
 
@@ -135,6 +153,8 @@ class _ServerNow:
     paused: dict[str, int]
     workers: tuple[WorkerState, ...]
     overdue: int
+    delayed: DelayedTurns | None
+    no_housekeeper: str | None
 
 
 async def in_time(look: Awaitable[T], seconds: float = ANSWER_SECONDS) -> T | None:
@@ -155,10 +175,53 @@ async def _server(pipe: Pipeline, server: RedisServer) -> _ServerNow:
         pipeline.zcard(keys.due(lane.name))
         pipeline.zcount(keys.due(lane.name), "-inf", latest)
         pipeline.zcard(keys.parked(lane.name))
-    counts = await server.asked(pipeline.execute())
+    pipeline.pttl(keys.HOUSEKEEPER)
+    *counts, sign_ttl_ms = await server.asked(pipeline.execute())
     awake = {lane.name: count for lane, count in zip(pipe.lanes, counts[::3], strict=True)}
     paused = {lane.name: count for lane, count in zip(pipe.lanes, counts[2::3], strict=True)}
-    return _ServerNow(tuple(queues), awake, paused, tuple(await workers_of(server)), sum(counts[1::3]))
+    workers = tuple(await workers_of(server))
+    at_work = sum(queue.waiting + queue.running for queue in queues if queue.lane == TURNS)
+    delayed = await _delayed(server, awake[TURNS], at_work) if awake[TURNS] > at_work else None
+    gone = no_housekeeper(sign_age(sign_ttl_ms))
+    return _ServerNow(tuple(queues), awake, paused, workers, sum(counts[1::3]), delayed, gone)
+
+
+async def _delayed(server: RedisServer, awake: int, at_work: int) -> DelayedTurns | None:
+    """The delayed keys of one server. Where more than twice DELAYED_LOOKED_AT are not idle, the first and the last of them by their
+    time stand for all: short delays are among the first, long ones among the last."""
+    pipeline = server.client.pipeline(transaction=False)
+    pipeline.zrange(keys.due(TURNS), 0, DELAYED_LOOKED_AT - 1)
+    pipeline.zrange(keys.due(TURNS), -DELAYED_LOOKED_AT, -1)
+    names = [name.decode(errors="replace") for name in {*chain(*await server.asked(pipeline.execute()))}]
+    for name in names:
+        pipeline.hmget(keys.state(TURNS, name), ["token", "until", "outage", "failed"])
+    held = await server.asked(pipeline.execute())
+    delayed = [(int(until), away, failed) for token, until, away, failed in held if token is None and _is_time(until)]
+    if not delayed:
+        return None
+    return DelayedTurns(
+        keys=len(delayed) if len(names) == awake else max(len(delayed), awake - at_work),
+        next_at=moment(min(until for until, _, _ in delayed)),
+        away_since=min((moment(int(away)) for _, away, _ in delayed if _is_time(away)), default=None),
+        failed=any(failed not in (None, b"0") for _, _, failed in delayed),
+    )
+
+
+def _is_time(text: bytes | None) -> bool:
+    """Whether it is a time that our scripts wrote, and not what a stranger may have put there."""
+    return text is not None and text.isdigit() and len(text) < 15
+
+
+def _together(found: list[DelayedTurns]) -> DelayedTurns | None:
+    """What the servers found, as one."""
+    if not found:
+        return None
+    return DelayedTurns(
+        keys=sum(one.keys for one in found),
+        next_at=min(one.next_at for one in found),
+        away_since=min((one.away_since for one in found if one.away_since is not None), default=None),
+        failed=any(one.failed for one in found),
+    )
 
 
 def _lane(name: str, servers: list[_ServerNow]) -> LaneNow:

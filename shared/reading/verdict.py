@@ -42,7 +42,7 @@ def verdict(seen: Overview, now: datetime) -> OverallVerdict:
     age = (now - seen.at).total_seconds()
     if age > OLD_SECONDS:
         return OverallVerdict(Mood.BAD, f"These numbers are {age:.0f} s old. What happens now is not known.")
-    return _stores(seen) or _workers(seen) or _paused(seen) or _letters(seen) or _well(seen)
+    return _stores(seen) or _workers(seen) or _delayed(seen) or _paused(seen) or _letters(seen) or _well(seen)
 
 
 def _stores(seen: Overview) -> OverallVerdict | None:
@@ -76,6 +76,9 @@ def _workers(seen: Overview) -> OverallVerdict | None:
     if seen.overdue:
         text = f"{seen.overdue:,} keys are overdue and nobody looks after them: start `keyturn housekeep`."
         return OverallVerdict(Mood.BAD, text)
+    if seen.no_housekeeper is not None:
+        text = f"{seen.no_housekeeper}: what a crash leaves behind stays there. Start `keyturn housekeep`."
+        return OverallVerdict(Mood.WARN, text)
     if all(worker.state == SUSPENDED for worker in alive):
         waiting = f", and {_conversations(turns.ready)}" if turns.ready else ""
         return OverallVerdict(Mood.WARN, f"`rq suspend` holds all workers back{waiting}: `rq resume` lets them go on.")
@@ -95,6 +98,24 @@ def _slow(seen: Overview, lane: LaneNow, alive: Sequence[WorkerState], who: tupl
             Mood.BAD, f"{text}, and no worker that is alive serves {lane.lane}: start `keyturn work`."
         )
     return OverallVerdict(Mood.WARN, f"{text}: add workers.")
+
+
+def _delayed(seen: Overview) -> OverallVerdict | None:
+    """Whether conversations wait for their next attempt, and why."""
+    if (found := seen.delayed) is None:
+        return None
+    text = _wait(found.keys, *_WHO_WAITS[TURNS])
+    their = "its" if found.keys == 1 else "their"
+    if found.away_since is not None:
+        away = max(0.0, (seen.at - found.away_since).total_seconds())
+        why = f"the provider of {their} model has not answered for {away:.0f} s, as `keyturn logs` says"
+    elif found.failed:
+        why = f"{their} last attempt failed, as `keyturn logs` says"
+    else:
+        why = f"a limit is reached, or what {'it needs' if found.keys == 1 else 'they need'} is away"
+    left = max(0.0, (found.next_at - seen.at).total_seconds())
+    begins = "It" if found.keys == 1 else "The first"
+    return OverallVerdict(Mood.WARN, f"{text} for {their} next attempt: {why}. {begins} begins in {left:.0f} s.")
 
 
 def _paused(seen: Overview) -> OverallVerdict | None:

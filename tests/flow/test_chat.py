@@ -191,7 +191,11 @@ def test_chat_says_that_a_turn_is_tried_again_while_the_model_is_away(tmp_path: 
         assert "no answer yet, it is tried again: provider: " in place.said("chat", "err")
         assert "no connection to 127.0.0.1:9" in place.said("chat", "err")
         assert "turn waits for the provider" in place.said("up", "err")
+        behind = place.start("behind", "chat", "-m", "and this")
+        place.until(lambda: "More in the log of `up`" in place.said("behind", "err"), "behind", behind)
+        assert "no answer yet, a message before it is tried again: provider: " in place.said("behind", "err")
         chat.kill()
+        behind.kill()
     finally:
         place.close()
 

@@ -300,6 +300,7 @@ async def test_an_edited_letter_runs_as_a_new_message_and_keeps_its_own_text(rig
     await bury_inbound(rig)
     [letter] = (await cli("dead", "list", "--json")).json
     assert (await cli("dead", "replay", str(letter["id"]), "--text", "  ")).code == 1
+    assert "replayed_as" not in (await cli("dead", "show", str(letter["id"]))).out
     replayed = await cli("dead", "replay", str(letter["id"]), "--text", "a better question", "--json")
     assert replayed.code == 0, replayed.err
     rig.agent = FunctionAgent(lambda text: f"echo: {text}")
@@ -307,6 +308,7 @@ async def test_an_edited_letter_runs_as_a_new_message_and_keeps_its_own_text(rig
     assert (await rig.transcript())[-2:] == ["a better question", "echo: a better question"]
     shown = (await cli("dead", "show", str(letter["id"]), "--json")).json
     assert shown["payload"]["inbound"]["text"] == "poison" and shown["state"] == "replayed"
+    assert shown["replayed_as"] == replayed.json["message"]
     assert (await cli("dead", "replay", str(letter["id"]), "--text", "again")).code == 1
 
 

@@ -32,6 +32,7 @@ from keyturn.dashboard.pages import live
 from keyturn.dashboard.pages import sessions as session_pages
 from keyturn.dashboard.pages.live import EVERY_SECONDS
 from keyturn.dashboard.render import link
+from shared import keys
 from shared.errors import Unavailable
 from shared.lane.rq_names import WORKER_PREFIX, WORKERS, WorkerField, time_text
 from shared.mail import encode_mail
@@ -385,6 +386,7 @@ async def test_a_worker_is_alive_by_the_clock_of_redis_whatever_the_dashboards_c
     await client.sadd(WORKERS, f"{WORKER_PREFIX}w1")
     seconds, _ = await client.time()
     await client.hset(f"{WORKER_PREFIX}w1", WorkerField.LAST_HEARTBEAT, time_text(seconds))
+    await client.set(keys.HOUSEKEEPER, 1, ex=keys.HOUSEKEEPER_TTL_S)
     monkeypatch.setattr(reading_workers, "datetime", _FastClock)
     page = await viewer.page("/")
     assert "All is well." in page.text and "silent for" not in page.text

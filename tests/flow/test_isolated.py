@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from shared.agent.events import Delta
 from shared.agent.turn import Result, Turn
@@ -22,6 +23,7 @@ from shared.embedded import child
 from shared.embedded.child import die_with
 from shared.errors import AgentFault, Crashed, Permanent, Stopped, Transient
 from shared.messages import Entry
+from tests.support import agents
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.reading import answer_of
 from workers.agents import isolated as isolated_module
@@ -194,6 +196,24 @@ async def test_a_message_whose_worker_died_runs_isolated_and_is_set_aside_when_i
     [dead] = await rig.pipe.store.dead.all(state="open", limit=10)
     assert (dead["reason"], dead["attempts"]) == ("crashed", 3)
     assert await rig.transcript() == ["hello", "echo: hello"]
+
+
+async def test_an_error_of_an_isolated_attempt_is_logged_and_shown_as_the_agents_own(
+    rig: Rig, isolated: Isolated
+) -> None:
+    await rig.accept("raise why")
+    await rig.lease()  # a worker begins the first attempt, and dies with it
+    parts = replace(rig.parts(), isolated_agent=isolated)
+    with capture_logs() as lines:
+        for _ in range(2):
+            await rig.expire_lease(rig.pipe.turns, key_of())
+            await rig.pipe.turns.recover(key_of())
+            await take_turns(await rig.lease(), parts)
+    failed = [line for line in lines if line["event"] == "turn failed"]
+    assert {line["error"] for line in failed} == {"RuntimeError"}
+    assert all(f"{agents.__file__}:" in line["at"] for line in failed)
+    [dead] = await rig.pipe.store.dead.all(state="open", limit=10)
+    assert dead["detail"] == "RuntimeError: why"
 
 
 MOST = 12  # MAX_ATTEMPTS × 4

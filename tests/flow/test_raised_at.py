@@ -9,7 +9,7 @@ import pytest
 
 from shared.codec import decode_source
 from tests.support.place import Place
-from workers.turn.raised_at import raised_at
+from workers.raised_at import raised_at
 
 AGENT = """
 import json

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from keyturn.cli.doctor.processes import check_processes
 from shared import keys, log
 from shared.door import accept
 from shared.embedded import child
+from shared.finding import Level
 from shared.operating.pauses import pause
+from shared.reading import overview as reading
+from shared.reading.overview import overview
+from shared.reading.verdict import verdict
+from shared.reading.workers import WorkerState
 from shared.settings import Settings
 from tests.flow.test_cli import Cli, cli, environment, lone_cli  # noqa: F401 (fixtures)
 from tests.support.pipe import Rig, an_inbound, key_of
 from tests.support.place import KEYTURN, ROOT
 from tests.support.terminal import Terminal
+from workers.upkeep.due import DueKeys
 
+ALIVE = WorkerState("w", "idle", 0, 50, 0, (), datetime(2026, 11, 17, 12, tzinfo=UTC), 0.5)
 HOSTILE = "\x1b[2J\u202eMallory"
 
 
@@ -49,6 +59,50 @@ async def test_status_says_the_verdict_and_the_numbers(rig: Rig, cli: Cli) -> No
     found = (await cli("status", "--json")).json
     assert (found["mood"], found["ready"], found["behind"]) == ("bad", 1, 1)
     assert found["messages_waiting"]["count"] == 2 and found["cost_today_usd"] is None
+
+
+async def test_the_verdict_says_why_conversations_wait_for_their_next_attempt(rig: Rig) -> None:
+    await rig.accept("one", chat="c1")
+    lease = await rig.lease(key_of("c1"))
+    assert (await overview(rig.pipe)).delayed is None  # it runs
+    await lease.begin(lease.mail[0].seq)
+    await lease.release(delay=timedelta(seconds=60), spent=False, outage=True)
+    await rig.accept("two", chat="c2")
+    await (await rig.lease(key_of("c2"))).release(delay=timedelta(seconds=90), spent=True)
+    seen = await overview(rig.pipe)
+    assert seen.delayed is not None and (seen.delayed.keys, seen.delayed.failed) == (2, True)
+    assert seen.delayed.away_since is not None and seen.delayed.next_at > seen.delayed.away_since
+    assert verdict(replace(seen, workers=(ALIVE,), no_housekeeper=None), seen.at).text.startswith(
+        "2 conversations wait for their next attempt"
+    )
+
+
+async def test_a_housekeeper_that_ended_is_missed_by_status_and_doctor_within_seconds(rig: Rig) -> None:
+    """Its sign is as old as Redis says, whatever the clocks of machines say."""
+    server = rig.pipe.servers.all[0]
+
+    async def said() -> tuple[str | None, Level]:
+        [*_, found] = await check_processes(rig.pipe.servers, server)
+        return (await overview(rig.pipe)).no_housekeeper, found.level
+
+    assert await said() == ("No housekeeper has run here", Level.WARN)
+    await DueKeys(rig.pipe, server).look()
+    assert await said() == (None, Level.OK)
+    await server.client.pexpire(keys.HOUSEKEEPER, keys.HOUSEKEEPER_TTL_S * 1000 - 25_000)
+    missed, level = await said()
+    assert missed is not None and missed.startswith("No housekeeper has run for 2") and level is Level.WARN
+
+
+async def test_of_many_keys_the_first_and_the_last_say_why_conversations_wait(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "DELAYED_LOOKED_AT", 1)
+    for chat in ("c1", "c2", "c3", "c4"):
+        await rig.accept("hello", chat=chat)
+    for chat, seconds in (("c1", 60), ("c2", 90), ("c3", 120)):
+        await (await rig.lease(key_of(chat))).release(delay=timedelta(seconds=seconds), spent=chat == "c3")
+    seen = (await overview(rig.pipe)).delayed
+    assert seen is not None and (seen.keys, seen.failed, seen.away_since) == (3, True, None)
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -7,6 +7,7 @@ import re
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,7 +32,7 @@ from shared.leader import Leader
 from shared.operating.keys import release_key
 from shared.operating.pauses import pause, resume
 from shared.pipeline import Pipeline, open_pipeline
-from shared.redis_roles import ROLES
+from shared.redis_roles import ROLES, role
 from shared.settings import Settings
 from tests.support import redis_roles
 from tests.support.dashboard import visiting
@@ -100,6 +101,18 @@ def test_a_sentinel_url_that_cannot_be_is_answered_by_the_name_of_the_option(tmp
     said = f"{ended.output} {ended.exception}"
     assert ended.exit_code != 0 and "--url: " in said and "REDIS_URL" not in said
     assert not (tmp_path / "redis").exists()
+
+
+def test_the_files_for_sentinels_and_replicas_are_named_where_they_are_written(tmp_path: Path) -> None:
+    told = {
+        url: CliRunner().invoke(app, ["deploy", "acl", "--dir", str(tmp_path / name), "--url", url]).output
+        for name, url in (("one", "redis://h/0"), ("two", "redis+sentinel://h1,h2/main"))
+    }
+    for name in ("replica.conf", "sentinel.conf"):
+        assert [name in said for said in told.values()] == [
+            (tmp_path / there / name).exists() for there in ("one", "two")
+        ]
+        assert name in told["redis+sentinel://h1,h2/main"]
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +263,26 @@ async def every_role_at_a_running_turn(
 
 
 COMPLETION = b'{"model": "main", "messages": [{"role": "user", "content": "hello"}], "stream": true}'
+
+
+async def test_the_operator_may_use_rq_info_and_a_viewer_reads_the_same_names(
+    make_settings: Callable[..., Settings], urls: dict[str, str], admin: Any
+) -> None:
+    """`rq info` tidies RQ's registries whenever it looks, so it is not for a viewer: docs/guides/deploy.md says so."""
+    async with open_pipeline(make_settings(redis_url=SecretStr(urls["receiver"]))) as pipe:
+        await accept(pipe, an_inbound("hello"))
+    assert "rq info" in role("operator").runs
+    shown = rq_info(urls["operator"])
+    assert shown.returncode == 0 and "turns-" in shown.stdout, shown.stderr
+    assert refused(admin) == []
+    assert "clean_registries" in rq_info(urls["viewer"]).stderr and "zremrangebyscore" in refused(admin)[0]["object"]
+    viewer: Any = redis.Redis.from_url(urls["viewer"], decode_responses=True)
+    assert sum(viewer.llen(name) for name in viewer.smembers("rq:queues")) == 1
+
+
+def rq_info(url: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from rq.cli import main; main()", "info", "--url", url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize("role", [role.name for role in ROLES])

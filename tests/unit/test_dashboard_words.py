@@ -13,7 +13,7 @@ from shared.errors import CannotDo
 from shared.pause_scope import parse_scope
 from shared.reading.conversation_query import ConversationQuery, parse_query
 from shared.reading.keys import KeyPhase, KeyState
-from shared.reading.overview import BOUND, BoundedCount, LaneNow, Overview, StoredNow
+from shared.reading.overview import BOUND, BoundedCount, DelayedTurns, LaneNow, Overview, StoredNow
 from shared.reading.status import status_of
 from shared.reading.verdict import Mood, verdict
 from shared.reading.waiting_reason import waiting_reason
@@ -44,6 +44,8 @@ def seen(
     age: float = 0,
     servers: int = 1,
     journaled: bool = True,
+    delayed: DelayedTurns | None = None,
+    no_housekeeper: str | None = None,
 ) -> Overview:
     at = NOW - timedelta(seconds=age)
     turns = LaneNow("turns", ready, at - timedelta(seconds=waited) if ready else None, running, 0)
@@ -59,7 +61,15 @@ def seen(
         rows if stored else None,
         redis_servers=servers,
         journaled=journaled,
+        delayed=delayed,
+        no_housekeeper=no_housekeeper,
     )
+
+
+def later(keys: int, *, away: float | None = None, failed: bool = False) -> DelayedTurns:
+    """Keys that wait for their next attempt, the first of them for 3 s."""
+    since = NOW - timedelta(seconds=away) if away is not None else None
+    return DelayedTurns(keys, NOW + timedelta(seconds=3), since, failed)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +95,27 @@ def seen(
         (seen(ready=1, waited=9, workers=()), Mood.BAD, "No worker is alive, and 1 conversation waits: start"),
         (seen(workers=(SILENT,)), Mood.BAD, "No worker is alive: start `keyturn work`."),
         (seen(overdue=2), Mood.BAD, "2 keys are overdue and nobody looks after them: start `keyturn housekeep`."),
+        (
+            seen(delayed=later(3, away=41, failed=True), dead=1),
+            Mood.WARN,
+            "3 conversations wait for their next attempt: the provider of their model has not answered for 41 s, as `keyturn logs` "
+            "says. The first begins in 3 s.",
+        ),
+        (
+            seen(delayed=later(1, failed=True)),
+            Mood.WARN,
+            "1 conversation waits for its next attempt: its last attempt failed, as `keyturn logs` says. It begins in 3 s.",
+        ),
+        (
+            seen(delayed=later(2)),
+            Mood.WARN,
+            "2 conversations wait for their next attempt: a limit is reached, or what they need is away. The first begins",
+        ),
+        (
+            seen(no_housekeeper="No housekeeper has run for 30 s", pauses=1),
+            Mood.WARN,
+            "No housekeeper has run for 30 s: what a crash leaves behind stays there. Start `keyturn housekeep`.",
+        ),
         (seen(pauses=1, dead=1), Mood.WARN, "A pause is in force, and nothing waits behind it."),
         (seen(dead=1), Mood.WARN, "1 dead letter waits for a decision"),
         (seen(dead=BOUND + 1), Mood.WARN, "More than 10,000 dead letters wait for a decision"),

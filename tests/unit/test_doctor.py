@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +137,14 @@ def test_a_number_and_its_words_fit_each_other(silent: int, words: str) -> None:
     assert any(words in finding.detail for finding in worker_findings("here", workers, QUEUES))
 
 
-def test_overdue_keys_are_the_sign_of_a_missing_housekeeper() -> None:
-    assert [housekeeper_finding("here", overdue).level for overdue in (0, 1)] == [Level.OK, Level.FAIL]
+@pytest.mark.parametrize(
+    ("overdue", "silent", "level"), [(0, 5, Level.OK), (0, 21, Level.WARN), (0, None, Level.WARN), (1, 5, Level.FAIL)]
+)
+def test_overdue_keys_and_an_old_sign_of_life_tell_of_a_missing_housekeeper(
+    overdue: int, silent: int | None, level: Level
+) -> None:
+    sign = timedelta(seconds=silent) if silent is not None else None
+    assert housekeeper_finding("here", overdue, sign).level is level
 
 
 @pytest.mark.parametrize(

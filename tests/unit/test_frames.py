@@ -97,4 +97,8 @@ def test_an_error_decides_the_same_on_both_sides(error: Exception) -> None:
 
 def test_any_other_error_is_tried_again_and_names_its_class() -> None:
     back = decode_failure(orjson.loads(encode_failure(ValueError("x" * 1000)))["failed"])
-    assert type(back) is Transient and str(back).startswith("ValueError: xxx") and len(str(back)) < 600
+    assert isinstance(back, Transient) and str(back).startswith("ValueError: xxx") and len(str(back)) < 600
+
+
+def test_a_process_of_an_older_version_names_the_class_in_its_text_only() -> None:
+    assert type(decode_failure({"kind": "error", "text": "ValueError: x"})) is Transient

@@ -23,6 +23,7 @@ from shared.agent.events import Event
 from shared.agent.wire import decode_event
 from shared.codec import encode_json
 from shared.errors import AgentFault, HeldBack, Malformed, Outage, Permanent, RateLimited, Transient
+from workers.raised_at import RaisedElsewhere, raised_at
 
 HEADER_BYTES = 4
 LIMIT_BYTES = 16 * 2**20  # of a frame that a process sends; turns are our own and may be longer
@@ -75,7 +76,8 @@ def encode_failure(error: Exception) -> bytes:
         case TimeoutError():
             about = {"kind": "timeout", "text": text}
         case _:
-            about = {"kind": "error", "text": f"{type(error).__name__}: {text}"}
+            name = type(error).__name__
+            about = {"kind": "error", "text": f"{name}: {text}", "error": name, "at": raised_at(error)}
     return encode_json({"failed": about})
 
 
@@ -96,6 +98,8 @@ def decode_failure(about: Mapping[str, Any]) -> Exception:
             return AgentFault(text)
         case "timeout":
             return TimeoutError(text)
+        case "error" if "error" in about:  # a process of an older version does not say it apart
+            return RaisedElsewhere(text, str(about["error"]), about.get("at"))
     return Transient(text)
 
 

@@ -15,12 +15,12 @@ from shared.dead_reasons import MessageReason
 from shared.errors import AlreadyDone, Crashed, HeldBack, Outage, Permanent, Stopped, Superseded, TooNew, Unavailable
 from shared.lane import Lease
 from shared.settings import Settings
+from workers.raised_at import RaisedElsewhere, raised_at
 from workers.turn.attempt import Attempt, HeldKey
 from workers.turn.conclude import NOTICE, bury, commit
 from workers.turn.cut_short import cut_short
 from workers.turn.open import leave_to_newer, open_barely
 from workers.turn.outcome import REOPEN, AlreadyEnded, Outcome, Retry
-from workers.turn.raised_at import raised_at
 
 REASON_OF: dict[type[Exception], MessageReason] = {
     Permanent: "refused",
@@ -46,11 +46,10 @@ async def failed(attempt: Attempt, error: Exception) -> Outcome:
         case Outage():
             return await _wait_for_provider(attempt, error)
     reason: MessageReason = next((reason for kind, reason in REASON_OF.items() if isinstance(error, kind)), "error")
-    detail = f"{type(error).__name__}: {error}"[:DETAIL_CHARACTERS]
+    name = error.name if isinstance(error, RaisedElsewhere) else type(error).__name__
+    detail = (str(error) if isinstance(error, RaisedElsewhere) else f"{name}: {error}")[:DETAIL_CHARACTERS]
     place = {"at": at} if (at := raised_at(error)) is not None else {}
-    log.get().warning(
-        "turn failed", key=key, reason=reason, error=type(error).__name__, attempt=attempt.number, **place
-    )
+    log.get().warning("turn failed", key=key, reason=reason, error=name, attempt=attempt.number, **place)
     if attempt.number >= settings.max_attempts or isinstance(error, Permanent):
         notice = error.notice if isinstance(error, Permanent) else None
         return await commit(bury(attempt, reason, detail, notice or NOTICE))

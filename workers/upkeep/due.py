@@ -25,7 +25,6 @@ from workers.upkeep.housekeeping_duty import AT_ONCE
 
 LOOK_SECONDS = 0.5
 SIGN_SECONDS = 5.0  # between two signs of life
-SIGN_TTL_S = 7 * 86_400  # an alert asks how old the sign is
 
 
 @value
@@ -53,6 +52,7 @@ class DueKeys:
         for lane in self._lanes:
             page = await self._wake_page(lane, 0)
             while page.keys == AT_ONCE:
+                await self._sign()  # a long look is one, too
                 page = await self._wake_page(lane, page.skip)
             soonest = min(soonest, page.next_seconds)
         await self._sign()
@@ -61,7 +61,8 @@ class DueKeys:
     async def _sign(self) -> None:
         """Leave a sign of life, so that somebody can be told when no housekeeper has been here for long."""
         if monotonic() - self._signed > SIGN_SECONDS:
-            await self._server.asked(self._server.client.set(keys.HOUSEKEEPER, now_ms(), ex=SIGN_TTL_S))
+            sign = self._server.client.set(keys.HOUSEKEEPER, now_ms(), ex=keys.HOUSEKEEPER_TTL_S)
+            await self._server.asked(sign)
             self._signed = monotonic()
 
     async def _wake_page(self, lane: Lane, skip: int) -> _Page:

@@ -93,10 +93,9 @@ async def _examine_servers(config: Settings, drained: frozenset[str]) -> tuple[b
 
 
 def _print(findings: list[Finding]) -> None:
-    show.table(
-        ("level", "check", "found"), [(finding.level, finding.check, finding.detail) for finding in findings], empty=""
-    )
+    found = [(finding.level, finding.check, finding.detail) for finding in findings]
+    show.table(("level", "check", "found"), found, empty="", folds=("found",))
     repairs = [(finding.check, finding.fix) for finding in findings if finding.fix]
     if repairs:
         typer.echo()
-        show.table(("check", "how to fix"), repairs, empty="")
+        show.table(("check", "how to fix"), repairs, empty="", folds=("how to fix",))

@@ -14,6 +14,7 @@ from keyturn.cli.doctor.finding import Finding, Level, fail, ok, redacted, said,
 from keyturn.cli.doctor.replicas import check_servers
 from shared.errors import ConfigurationError
 from shared.settings import Settings
+from shared.sqlite_place import place_in_words
 from shared.store.database.migrations import migrations
 from shared.store.database.postgres.connection import behind_pooler
 from shared.store.database.postgres.servers import servers_of
@@ -77,7 +78,7 @@ def schema(known: list[str], applied: set[str]) -> Finding:
 def _sqlite(path: Path) -> list[Finding]:
     found = [sqlite_version(sqlite3.sqlite_version_info)]
     if not path.exists():
-        return [*found, fail("database", f"no database at {path}", f"{MIGRATE}, or `keyturn up`")]
+        return [*found, fail("database", f"no database at {place_in_words(path)}", f"{MIGRATE}, or `keyturn up`")]
     try:
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             [[mode]] = connection.execute("PRAGMA journal_mode").fetchall()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 import redis
 
@@ -14,6 +15,7 @@ from shared.lane.rq_names import queue_key
 from shared.lane_key import CONTROL, DELIVERIES, TURNS
 from shared.pipeline import open_pipeline
 from shared.reading.overview import BOUND, BoundedCount, stored_now
+from shared.reading.signs import no_housekeeper, sign_age
 from shared.reading.workers import workers_of
 from shared.redis_servers import RedisServer, Servers
 from shared.settings import Settings
@@ -23,6 +25,7 @@ LANES = (TURNS, DELIVERIES, CONTROL)
 ANSWER_SECONDS = 5.0
 SILENT_SECONDS = 30.0  # workers report every second
 OVERDUE_SECONDS = 5.0  # a housekeeper looks twice a second
+START_HOUSEKEEPER = "start `keyturn housekeep`; two are enough for any deployment"
 AT_MOST = 500
 PAUSES_NAMED = 5
 
@@ -44,9 +47,10 @@ async def check_processes(servers: Servers, server: RedisServer) -> list[Finding
             workers = await _workers(server)
             depths = await _depths(server, servers.partitions_of(server))
             overdue = await _overdue(server)
+            sign = sign_age(await server.client.pttl(keys.HOUSEKEEPER))
     except (PipelineError, redis.RedisError, OSError, TimeoutError) as error:
         return [fail(f"workers {place}", f"cannot be read: {type(error).__name__}", "look at this server's log")]
-    return [*worker_findings(place, workers, depths), housekeeper_finding(place, overdue)]
+    return [*worker_findings(place, workers, depths), housekeeper_finding(place, overdue, sign)]
 
 
 def worker_findings(place: str, workers: Sequence[Worker], depths: dict[str, int]) -> Iterable[Finding]:
@@ -71,13 +75,17 @@ def worker_findings(place: str, workers: Sequence[Worker], depths: dict[str, int
         yield warn(name, f"{silent} been silent for {SILENT_SECONDS:.0f} s", fix)
 
 
-def housekeeper_finding(place: str, overdue: int) -> Finding:
-    """Nobody registers a housekeeper: what it leaves undone shows."""
+def housekeeper_finding(place: str, overdue: int, sign: timedelta | None) -> Finding:
+    """By what a housekeeper leaves undone, and by how long ago it left its sign of life."""
     name = f"housekeeper {place}"
     if overdue:
         detail = f"{counted(overdue, 'key has', 'keys have')} been due for more than {OVERDUE_SECONDS:.0f} s"
-        return fail(name, detail, "start `keyturn housekeep`; two are enough for any deployment")
-    return ok(name, "nothing is overdue")
+        return fail(name, detail, START_HOUSEKEEPER)
+    if (gone := no_housekeeper(sign)) is not None:
+        return warn(
+            name, f"{gone[:1].lower()}{gone[1:]}: delays and what a crash leaves behind end late", START_HOUSEKEEPER
+        )
+    return ok(name, "at work, nothing is overdue")
 
 
 async def check_backlog(settings: Settings) -> Finding:

@@ -27,6 +27,7 @@ class Database(Protocol):
     exists. Any other error is raised as it is: it would come again, so it belongs to whom the statements are for."""
 
     dialect: str  # sqlite or postgres: for the few statements that only one of them has
+    place: str  # where a file is, for a sentence: " at /path"; "" for a server
 
     async def write(self, *steps: Step, can_linger: bool = False, raise_if_locked: bool = False) -> list[list[Row]]:
         """Run the steps in one transaction. It is durable when this returns; after an error, all or nothing of it is.

@@ -14,4 +14,4 @@ async def require_schema(database: Database) -> None:
         return
     if missing:
         lacking = missing[0] if len(missing) == 1 else f"{len(missing)} migrations, {missing[0]} to {missing[-1]}"
-        raise ConfigurationError(f"the database lacks {lacking}: run `keyturn migrate`")
+        raise ConfigurationError(f"the database{database.place} lacks {lacking}: run `keyturn migrate`")

@@ -29,6 +29,7 @@ class PostgresDatabase:
     """A database on a server, or on a primary and its replicas. While there is no primary, calls raise Unavailable."""
 
     dialect = "postgres"
+    place = ""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from shared.errors import Unavailable
 from shared.private_directory import make_private_directory
+from shared.sqlite_place import place_in_words
 from shared.store.database import Row, Step
 from shared.store.database.sqlite import connection as connections
 from shared.store.database.sqlite.connection import connect, wait_for_file
@@ -30,6 +31,7 @@ class SqliteDatabase:
     def __init__(self, path: Path) -> None:
         make_private_directory(path.parent)
         self._path = path
+        self.place = f" at {place_in_words(path)}"
         self.writer = Writer(self._connect)
         self._reader = Reader(self._connect)
 

@@ -6,7 +6,9 @@ import sysconfig
 from pathlib import Path
 from traceback import walk_tb
 
-_ROOT = Path(__file__).parents[2]
+from shared.errors import Transient
+
+_ROOT = Path(__file__).parents[1]
 _NOT_THEIRS = (
     *(f"{_ROOT / package}/" for package in ("keyturn", "producers", "shared", "workers")),
     *(
@@ -18,8 +20,20 @@ _NOT_THEIRS = (
 )
 
 
+class RaisedElsewhere(Transient):
+    """What an agent raised in a process of its own, as that process tells it: the name of its class, and where it raised. The text
+    begins with the name."""
+
+    def __init__(self, text: str, name: str, at: str | None) -> None:
+        super().__init__(text)
+        self.name = name
+        self.at = at
+
+
 def raised_at(error: BaseException) -> str | None:
     """The innermost place in a file that is neither Keyturn's nor an installed package's. None: the error passed none."""
+    if isinstance(error, RaisedElsewhere):
+        return error.at
     found = None
     for frame, line in walk_tb(error.__traceback__):
         code = frame.f_code
