@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from struct import Struct
+from typing import NamedTuple
 
 Ids = tuple[int, int]  # of a trace and of a span in it
 
@@ -38,17 +39,22 @@ def encoded_form(name: str, kind: int, attributes: Iterable[tuple[str, str | int
     return b"\x2a" + _sized(_utf8(name)) + b"\x30" + _varint(kind) + encoded_attributes(attributes)
 
 
-def encoded_span(
-    ids: Ids,
-    parent_id: int | None,
-    parent_is_remote: bool,
-    form: bytes,
-    times: tuple[int, int],
-    attributes: Iterable[tuple[str, str | int | float]],
-    links: Iterable[Ids],
-    failed: bool,
-) -> bytes:
-    """A span with its field's number and length, as it stands among the spans of a request. `links` are to other processes."""
+class EndedSpan(NamedTuple):
+    """What is written of a span. `form` is encoded_form's, `times` are nanoseconds, and `links` are to other processes."""
+
+    ids: Ids
+    parent_id: int | None
+    parent_is_remote: bool
+    form: bytes
+    times: tuple[int, int]
+    attributes: Iterable[tuple[str, str | int | float]]
+    links: Iterable[Ids]
+    failed: bool
+
+
+def encoded_span(span: EndedSpan) -> bytes:
+    """A span with its field's number and length, as it stands among the spans of a request."""
+    ids, parent_id, parent_is_remote, form, times, attributes, links, failed = span
     began_ns, ended_ns = times
     body = b"".join(
         (

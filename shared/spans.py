@@ -25,7 +25,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from shared import VERSION
-from shared.otlp import encoded_form, encoded_span
+from shared.otlp import EndedSpan, encoded_form, encoded_span
 from shared.span_sender import KNOWS_VERSIONS, SpanSender
 from shared.tracing import current
 from shared.value import value
@@ -131,14 +131,16 @@ class MessageSpan:
         """As OTLP has it, once it has ended."""
         parent, links = self._parent, self._links
         return encoded_span(
-            (self.context.trace_id, self.context.span_id),
-            None if parent is None else parent.span_id,
-            parent is not None and parent.is_remote,
-            self._shape.encoded,
-            (self._began_ns, self._ended_ns),
-            self.attributes.items(),
-            [(link.trace_id, link.span_id) for link in links] if links else (),
-            self._failed,
+            EndedSpan(
+                (self.context.trace_id, self.context.span_id),
+                None if parent is None else parent.span_id,
+                parent is not None and parent.is_remote,
+                self._shape.encoded,
+                (self._began_ns, self._ended_ns),
+                self.attributes.items(),
+                [(link.trace_id, link.span_id) for link in links] if links else (),
+                self._failed,
+            )
         )
 
     def readable(self) -> ReadableSpan:
