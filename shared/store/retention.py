@@ -70,7 +70,7 @@ class RetentionSql(Protocol):
 sql = declared(RetentionSql)
 
 
-class _Page(Protocol):
+class _NumberedPage(Protocol):
     def __call__(self, *, after: int, limit: int) -> Step: ...
 
 
@@ -132,7 +132,7 @@ class Retention:
         """Delete parts that ended and were decided before a time."""
         return await self._numbered("outbox", sql.outbox_page, sql.prune_outbox, before, limit)
 
-    async def _numbered(self, name: str, page: _Page, prune: _Prune, before: int, limit: int) -> int:
+    async def _numbered(self, name: str, page: _NumberedPage, prune: _Prune, before: int, limit: int) -> int:
         """Delete rows from before a time, in the order of their numbers, and so of time. Goes on behind those that stay, and behind
         those whose time is in the future: a clock that was ahead wrote them, and older rows may follow."""
         while True:
