@@ -1,16 +1,24 @@
-"""The files of a Discord message, by reference. Nothing is fetched here; the addresses are good for a day or so."""
+"""The files of a Discord message, by reference. Nothing is fetched here.
+
+An address is good for a day or so. Behind `#` it names the message, which knows fresh ones; no server is sent that.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from producers.discord.snowflake import snowflake
 from producers.fields import items, name, text
 from shared.errors import Malformed
 from shared.messages import Media
 
 
 def attachments(message: dict[str, Any]) -> tuple[Media, ...]:
-    return tuple(media_of(file) for file in items(message, "attachments"))
+    if not (files := items(message, "attachments")):
+        return ()
+    place = f"#{snowflake(message, 'channel_id')}/{snowflake(message, 'id')}"
+    return tuple(replace(media, url=media.url.partition("#")[0] + place) for media in map(media_of, files))
 
 
 def media_of(file: dict[str, Any]) -> Media:

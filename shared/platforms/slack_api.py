@@ -38,7 +38,7 @@ _TOKEN = frozenset(
 _SCOPE = "missing_scope"
 _CLOSED = frozenset({"channel_not_found", "not_in_channel", "is_archived", "user_not_found", "messages_tab_disabled"})
 _TRANSIENT = frozenset({"internal_error", "service_unavailable", "request_timeout", "team_added_to_org"})
-_FILE_DOMAINS = ("slack.com", "slack-files.com")
+_FILE_DOMAINS = ("slack.com", "slack-files.com", "slack-gov.com")  # the last is GovSlack's
 _HALF_DONE = "fatal_error"  # some of it may have been carried out
 
 

@@ -28,7 +28,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "lane": ("shared/lane/*.py", "shared/lane/*.lua", "shared/redis_servers.py", "shared/*.lua"),
     "store": ("shared/store/*.py", "shared/store/database/**/*.py", "shared/store/*.sql"),
-    "work": ("workers/*.py", "workers/*/*.py"),
+    "work": ("workers/**/*.py",),
 }
 CALLERS = ("keyturn/**/*.py",)  # not mutated: they call statements and functions of the groups
 

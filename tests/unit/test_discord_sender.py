@@ -12,7 +12,7 @@ import pytest
 from shared.blobs.directory import DirectoryBlobs
 from shared.choices import Choice
 from shared.errors import Ambiguous, Transient, Undeliverable
-from shared.messages import Media
+from shared.messages import Media, Source
 from shared.multipart import Upload
 from shared.platforms import discord_api
 from shared.platforms.discord import FACTS, InteractionAnswer
@@ -21,6 +21,7 @@ from tests.support.scripted_api import Scripted, a_part
 from tests.support.uploads import a_png, no_files
 from workers.delivery.discord import DiscordSender
 from workers.delivery.failure_notice import TEXT, tell_of_failure
+from workers.media.incoming import FetchLimits
 from workers.media.outgoing import Uploads
 
 TALK = "POST /channels/1/messages"
@@ -197,3 +198,49 @@ async def test_an_interaction_that_the_channel_refuses_for_another_reason_is_ans
 
 async def _chunks(content: bytes) -> AsyncIterator[bytes]:
     yield content
+
+
+CDN = "https://cdn.discordapp.com/attachments/1/7/a.png"
+OLD, NEW = f"{CDN}?ex=66&is=65&hm=ab", f"{CDN}?ex=ffffffff&is=65&hm=cd"
+
+
+class Giving:
+    """A Discord whose message has these files now; None: it is gone."""
+
+    def __init__(self, *urls: str, is_gone: bool = False) -> None:
+        self._files = [{"id": "7", "url": url} for url in urls]
+        self._is_gone = is_gone
+        self.asked: list[str] = []
+        self.fetched: list[str] = []
+
+    async def ask(self, path: str) -> dict[str, Any]:
+        self.asked.append(path)
+        if self._is_gone:
+            raise discord_api.DiscordRefused(404, 10008, "Unknown Message")
+        return {"attachments": self._files}
+
+    def download(self, address: str, seconds: float) -> None:
+        self.fetched.append(address)
+        raise Transient("far enough")
+
+
+@pytest.mark.parametrize(
+    ("kept", "api", "asked", "fetched"),
+    [
+        (f"{OLD}#12/34", Giving("https://cdn.discordapp.com/attachments/1/8/b.png", NEW), True, NEW),
+        (f"{OLD}#12/34", Giving(is_gone=True), True, OLD),
+        (f"{OLD}#12/34", Giving(), True, OLD),
+        (f"{NEW}#12/34", Giving(NEW), False, NEW),
+        (f"{OLD}#12/../34", Giving(NEW), False, OLD),
+        (OLD, Giving(NEW), False, OLD),  # of a command, which has no message, or kept by an earlier version
+    ],
+    ids=["expired", "gone", "taken out", "good", "no place", "nowhere"],
+)
+async def test_a_file_whose_address_has_expired_is_fetched_from_the_one_that_its_message_has_now(
+    kept: str, api: Giving, asked: bool, fetched: str
+) -> None:
+    sender = DiscordSender(cast(DiscordApi, api), no_files(FACTS))
+    with pytest.raises(Transient):
+        async with sender.file(Media(kept), Source("discord", "12"), FetchLimits(100, 1.0)):
+            pass
+    assert (api.asked, api.fetched) == (["/channels/12/messages/34"] if asked else [], [fetched])

@@ -7,11 +7,14 @@ that come after Discord forgot the interaction, are ordinary messages in its cha
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from shared.address import Address
 from shared.errors import Ambiguous, Transient, Undeliverable
@@ -26,6 +29,9 @@ from workers.delivery.sender import no_matter
 from workers.media.incoming import FetchLimits, IncomingFile, answered
 from workers.media.outgoing import Uploads
 
+SOON_SECONDS = 60  # before it expires, an attachment's address is asked for again
+_PLACE = re.compile(r"[0-9]{1,20}/[0-9]{1,20}")  # a channel and a message
+_TIME = re.compile(r"[0-9a-f]{1,12}")
 TYPING_SECONDS = 1.5  # a hint is worth no longer wait
 IN_A_ROW = 5  # buttons
 _ROW, _BUTTON, _PLAIN_STYLE = 1, 2, 2  # types of components, and a style of buttons
@@ -63,9 +69,25 @@ class DiscordSender:
 
     @asynccontextmanager
     async def file(self, media: Media, source: Source, limits: FetchLimits) -> AsyncIterator[IncomingFile]:
-        """From the address that came with the message. It is good for a day or so."""
-        async with answered(self._api.download(media.url, limits.seconds)) as file:
+        """From the address that came with the message. It is good for a day or so; then the message knows a fresh one."""
+        address, _, place = media.url.partition("#")
+        if _PLACE.fullmatch(place) and _is_over(address):
+            address = await self._fresh(address, *place.split("/"))
+        async with answered(self._api.download(address, limits.seconds)) as file:
             yield file
+
+    async def _fresh(self, address: str, channel: str, message: str) -> str:
+        """The file's address as its message has it now; the old one where the message is gone, or has the file no more."""
+        try:
+            found = await self._api.ask(f"/channels/{channel}/messages/{message}")
+        except DiscordRefused:
+            return address
+        files = found.get("attachments")
+        for file in files if isinstance(files, list) else ():
+            url = file.get("url") if isinstance(file, dict) else None
+            if isinstance(url, str) and urlsplit(url).path == urlsplit(address).path:
+                return url
+        return address
 
     async def _send(self, part: Part, file: Upload | None) -> Receipt:
         interaction = InteractionAnswer.parse(part.answers)
@@ -143,6 +165,12 @@ async def open_sender(pipe: Pipeline) -> AsyncIterator[DiscordSender | None]:
         return
     async with open_discord_api(settings, pipe.settings.delivery_concurrency) as api:
         yield DiscordSender(api, Uploads(pipe.blobs, FACTS))
+
+
+def _is_over(address: str) -> bool:
+    """Whether an address has expired, by the time that it says."""
+    [until] = parse_qs(urlsplit(address).query).get("ex", [""])[:1]
+    return _TIME.fullmatch(until) is not None and int(until, 16) < time.time() + SOON_SECONDS
 
 
 def _content(part: Part, file: Upload | None = None) -> dict[str, Any]:
