@@ -22,6 +22,7 @@ kt:listener:<platform>:<account>  string with a TTL: the token of the one proces
 kt:position:<platform>:<account>  string with a TTL: how far a listener has seen what its connection brings
 kt:housekeeper         string with a TTL: when a housekeeper last went through this server's due keys (wall clock, ms)
 kt:synthetic           hash at/ms: when the last synthetic message was delivered, and how long it took; on every server
+kt:restore             never there: a restore asks by it whether it may remove names
 Keys at rest leave nothing behind.
 """
 
@@ -99,6 +100,7 @@ NEWS = events("news")
 COOLDOWNS = events("cooldowns")
 HOUSEKEEPER = "kt:housekeeper"
 SYNTHETIC = "kt:synthetic"
+RESTORE = "kt:restore"
 
 
 def quota(what: str, whose: str) -> str:
