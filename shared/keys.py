@@ -22,6 +22,7 @@ kt:listener:<platform>:<account>  string with a TTL: the token of the one proces
 kt:position:<platform>:<account>  string with a TTL: how far a listener has seen what its connection brings
 kt:housekeeper         string with a TTL: when a housekeeper last went through this server's due keys (wall clock, ms)
 kt:synthetic           hash at/ms: when the last synthetic message was delivered, and how long it took; on every server
+kt:restore             never there: a restore asks by it whether it may remove names
 Keys at rest leave nothing behind.
 """
 
@@ -100,6 +101,7 @@ COOLDOWNS = events("cooldowns")
 HOUSEKEEPER = "kt:housekeeper"
 HOUSEKEEPER_TTL_S = 7 * 86_400  # what is left of it says how old the sign is, by Redis' own clock
 SYNTHETIC = "kt:synthetic"
+RESTORE = "kt:restore"
 
 
 def quota(what: str, whose: str) -> str:

@@ -3,7 +3,7 @@
 Rights inside a Lua script are those of its caller, checked at each call. So a role needs the commands and the names that its
 scripts use, and a script that lacks one is refused: tests run every role with its rights and look at Redis' ACL LOG.
 Whoever may put mail into a mailbox tells the worker that runs the key's turn, so all but viewers may publish to workers.
-Nobody may list all names (SCAN, KEYS), empty or configure the server, or read a name that is not Keyturn's or RQ's.
+Nobody may empty or configure the server, or read a name that is not Keyturn's or RQ's. Only `keyturn restore` may list names (SCAN).
 """
 
 from __future__ import annotations
@@ -71,6 +71,13 @@ ROLES = (
         (_ALL_OURS, _ALL_OF_RQ),
         (_EVENTS, _COMMANDS),
         (*_COMMON, "+info"),
+    ),
+    RedisRole(
+        "restorer",
+        "restore",
+        (_ALL_OURS, _ALL_OF_RQ),
+        (_EVENTS, _COMMANDS),
+        (*_COMMON, "+scan", "+info"),
     ),
     RedisRole(
         "viewer",

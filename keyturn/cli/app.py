@@ -22,6 +22,7 @@ from keyturn.cli import (
     schedule,
     sessions,
 )
+from keyturn.cli.backup import backup
 from keyturn.cli.connect import connect
 from keyturn.cli.dashboard import dashboard, login
 from keyturn.cli.doctor import doctor
@@ -29,6 +30,7 @@ from keyturn.cli.down import down
 from keyturn.cli.init import init
 from keyturn.cli.logs import logs
 from keyturn.cli.reload import reload
+from keyturn.cli.restore import restore
 from keyturn.cli.send import send
 from keyturn.cli.status import status
 from keyturn.cli.top import top
@@ -213,6 +215,8 @@ app.command()(dashboard)
 app.command()(login)
 app.command()(doctor)
 app.command()(reload)
+app.command()(backup)
+app.command()(restore)
 app.command()(send)
 app.command()(status)
 app.command()(top)

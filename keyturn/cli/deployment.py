@@ -31,6 +31,18 @@ def ask(work: Callable[[Pipeline], Awaitable[T]]) -> T:
         raise Unavailable(f"Redis: {type(error).__name__}") from None
 
 
+def with_settings(work: Callable[[Settings], Coroutine[Any, Any, T]], *, joined: bool = True) -> T:
+    """What `work` makes of the settings, before anything is opened. Not `joined`: a running `up` is none of its servers."""
+    from shared import log, settings
+
+    config = _load() if joined else settings.load()
+    if not joined:
+        log.setup("error", "cli")
+    if config.redis_url is not None:
+        check_urls(config)
+    return _run(work(config))
+
+
 async def _with_pipeline(config: Settings, work: Callable[[Pipeline], Awaitable[T]]) -> T:
     from shared.pipeline import open_pipeline
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from shared.store.backup.content import CopyProgress
 
 LINES = 10  # in all, where there is no bar
 
@@ -35,3 +39,28 @@ def _lines(what: str, total: int) -> Callable[[int], None]:
             told = done
 
     return advance
+
+
+@contextmanager
+def told_progress() -> Iterator[Callable[[CopyProgress], None]]:
+    """A function to be told what is done now. What has no number is a line on a terminal, and nothing elsewhere."""
+    with ExitStack() as bar:
+        doing = ""
+        advance: Callable[[int], object] = _nothing
+
+        def tell(progressed: CopyProgress) -> None:
+            nonlocal doing, advance
+            if progressed.doing != doing:
+                bar.close()
+                doing, advance = progressed.doing, _nothing
+                if progressed.total:
+                    advance = bar.enter_context(progress(doing, progressed.total))
+                elif sys.stderr.isatty():
+                    typer.echo(f"{doing}…", err=True)
+            advance(progressed.done)
+
+        yield tell
+
+
+def _nothing(done: int) -> None:
+    """For what is not counted."""

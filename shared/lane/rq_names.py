@@ -29,6 +29,7 @@ from functools import lru_cache
 from typing import Any
 
 EVERYTHING = "rq:*"  # all names of RQ, as a pattern
+OF_QUEUES = r"rq:(?:queue|wip|finished|failed|deferred|scheduled|canceled):(?P<queue>.*?)(?::intermediate)?"  # all that are of one queue
 QUEUES = "rq:queues"
 WORKERS = "rq:workers"
 SUSPENDED = "rq:suspended"

@@ -62,13 +62,14 @@ def _name(node: ast.expr) -> str:
 POINTS = tuple(sorted(point for _, tree in modules() for point in points(tree)))
 # Points that a run need not reach, each with the test that reaches it: keys move only after the list of servers or
 # PARTITIONS was changed, neither Telegram, a platform that needs the spool or shows drafts, nor a schedule or a question takes
-# part in the runs, nobody watches an answer grow, nobody sends files or pauses anything, every message waits for its turn, no tool is Keyturn's own, and the runs' platform has no budget.
+# part in the runs, nobody watches an answer grow, nobody sends files or pauses anything, every message waits for its turn, no tool is Keyturn's own, nobody restores a backup, and the runs' platform has no budget.
 REACHED_BY_A_TEST = {
     "accept.after_refusal": "tests/flow/test_telegram.py",
     "accept.before_refusal": "tests/flow/test_telegram.py",
     "ask.after_expiry": "tests/flow/test_question_ends.py",
     "ask.before_expiry": "tests/flow/test_question_ends.py",
     "ask.before_park": "tests/flow/test_asking.py",
+    "backup.before_rename": "tests/flow/test_backup.py",
     "buttons.before_removal": "tests/flow/test_buttons.py",
     "deliver.before_failure_notice": "tests/flow/test_delivery.py",
     "deliver.before_hold": "tests/flow/test_send_budget.py",
@@ -100,6 +101,12 @@ REACHED_BY_A_TEST = {
     "quota.before_rejection": "tests/flow/test_quotas.py",
     "reject.after": "tests/flow/test_busy.py",
     "reject.before": "tests/flow/test_busy.py",
+    "restore.after_commit": "tests/flow/test_backup.py",
+    "restore.after_emptying": "tests/flow/test_backup.py",
+    "restore.after_swap": "tests/flow/test_backup.py",
+    "restore.before_commit": "tests/flow/test_backup.py",
+    "restore.before_emptying": "tests/flow/test_backup.py",
+    "restore.before_swap": "tests/flow/test_backup.py",
     "schedule.after_claim": "tests/flow/test_schedules.py",
     "schedule.before_claim": "tests/flow/test_schedules.py",
     "spool.after_adopt": "tests/flow/test_spool.py",

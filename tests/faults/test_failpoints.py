@@ -16,7 +16,7 @@ from shared import failpoints
 from shared.failpoints import ACTIONS, Injected, arm, fired
 from tests.faults.points import ARMED, POINTS, REACHED_BY_A_TEST, ROOT, modules, operations, points
 
-# Every stage of a message's path, and the file that is this stage.
+# Every stage of a message's path, and what an operator does that must survive a crash, each with the file that is it.
 STAGES = {
     "accept": "shared/door.py",
     "start": "workers/process/wakes.py",
@@ -49,6 +49,8 @@ STAGES = {
     "interrupt": "workers/turn/busy/watch.py",
     "reject": "workers/turn/busy/reject.py",
     "notice": "workers/turn/busy/notice.py",
+    "backup": "shared/operating/backup.py",
+    "restore": "shared/operating/restoring.py",
 }
 # An operator runs these, sees how they end, and repeats them.
 COMMANDS = ("keyturn/cli/", "shared/operating/")

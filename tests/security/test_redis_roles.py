@@ -29,8 +29,11 @@ from shared.embedded import child, valkey
 from shared.errors import CannotDo
 from shared.lane.rq_names import queue_key
 from shared.leader import Leader
+from shared.operating.audit import Operator
+from shared.operating.backup import back_up
 from shared.operating.keys import release_key
 from shared.operating.pauses import pause, resume
+from shared.operating.restoring import WantedRestore, restore
 from shared.pipeline import Pipeline, open_pipeline
 from shared.redis_roles import ROLES, role
 from shared.settings import Settings
@@ -67,6 +70,7 @@ MAY_NOT = {
     "worker": (("BLPOP", "rq:queue:q", "1"), ("CLIENT", "KILL", "TYPE", "normal")),
     "housekeeper": (("BLMOVE", "rq:queue:q", "rq:queue:r", "LEFT", "RIGHT", "1"),),
     "dashboard": (("SADD", "rq:workers", "x"),),
+    "restorer": (("BLPOP", "rq:queue:q", "1"), ("SHUTDOWN",)),
     "operator": (("BLPOP", "rq:queue:q", "1"), ("SHUTDOWN",)),
     "viewer": (
         ("SET", "kt:x", "1"),
@@ -289,12 +293,33 @@ def rq_info(url: str) -> subprocess.CompletedProcess[str]:
 def test_a_role_is_refused_what_it_must_not_do(role: str, urls: dict[str, str], admin: Any) -> None:
     client: Any = redis.Redis.from_url(urls[role])
     assert client.ping()
-    for command in (*NOBODY_MAY, *MAY_NOT[role]):
+    nobody_may = [command for command in NOBODY_MAY if (role, command[0]) != ("restorer", "SCAN")]
+    for command in (*nobody_may, *MAY_NOT[role]):
         with pytest.raises(
             (redis.exceptions.NoPermissionError, redis.exceptions.ResponseError), match=r"(?i)permission|ACL"
         ):
             client.execute_command(*command)
     assert len(admin.acl_log()) >= len(MAY_NOT[role])
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_restore_with_a_user_that_may_not_list_names_is_refused_whole(
+    make_settings: Callable[..., Settings], urls: dict[str, str], admin: Any, tmp_path: Path
+) -> None:
+    settings, file = make_settings(redis_url=SecretStr(urls["operator"])), tmp_path / "backup"
+    await back_up(settings, file, lambda _: None)
+    database = tmp_path / "keyturn.db"
+    before = database.read_bytes()
+    admin.set("kt:stale", "1")
+    wanted, by = WantedRestore(file), Operator("ann", "cli")
+    with pytest.raises(CannotDo, match="use the role `restorer`"):
+        await restore(settings, wanted, by, lambda _: None, lambda _: None)
+    assert database.read_bytes() == before and admin.get("kt:stale") == "1"
+    assert not list(tmp_path.glob("*before-restore*"))
+    admin.acl_log_reset()
+    joined = make_settings(redis_url=SecretStr(urls["restorer"]))
+    assert (await restore(joined, wanted, by, lambda _: None, lambda _: None)).redis_names == 1
+    assert admin.acl_log() == [] and admin.keys("*") == []
 
 
 def test_nobody_gets_in_without_a_name(urls: dict[str, str]) -> None:

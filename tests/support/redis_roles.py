@@ -42,6 +42,7 @@ ROLE_OF_MODULE = tuple(
         (r"producers\.(listening|spool\w*)\b|producers\.\w+\.(listen|gateway|stream)\b", "listener"),
         (r"producers\b|shared\.door\b", "receiver"),
         (r"keyturn\.dashboard\b", "dashboard"),
+        (r"keyturn\.cli\.restore\b|shared\.(operating\.restoring|redis_emptying)\b", "restorer"),
         (r"keyturn\b|shared\.(operating|reading)\b", "operator"),
     )
 )
@@ -51,6 +52,7 @@ ROLE_OF_COMMAND = {
     "work": "worker",
     "housekeep": "housekeeper",
     "dashboard": "dashboard",
+    "restore": "restorer",
     "up": WIDEST,  # everything in one process
     "chat": WIDEST,
 }
