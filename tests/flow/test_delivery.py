@@ -417,7 +417,8 @@ async def test_M9_the_notice_of_a_lost_question_has_no_buttons(make_settings: Ca
 
 
 async def test_M9_the_notice_is_a_message_of_its_own_that_changes_none(make_settings: Callable[..., Settings]) -> None:
-    """Also where the lost part was a change of an earlier message, or one of several."""
+    """Also where the lost part was a change of an earlier message. It keeps the part's place: the first one of several may
+    replace what stands in the chat."""
     sent: list[Part] = []
 
     class Noting(Scripted):
@@ -432,7 +433,7 @@ async def test_M9_the_notice_is_a_message_of_its_own_that_changes_none(make_sett
         await all_failing(pipe, rig, platform)
     one, two, notice = sent
     assert (one.part, two.part, two.parts, two.edits) == (1, 2, 2, "m7")
-    assert (notice.part, notice.parts, notice.edits, notice.draft, notice.shown) == (1, 1, None, None, 0)
+    assert (notice.part, notice.parts, notice.edits, notice.draft, notice.shown) == (2, 2, None, None, 0)
     assert (notice.media, notice.to) == ((), two.to) and notice.idempotency_key not in (
         one.idempotency_key,
         two.idempotency_key,

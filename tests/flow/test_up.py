@@ -265,7 +265,7 @@ def test_a_process_on_an_unmigrated_database_says_how_to_mend_it(
     ended = place.run(*command, database_url=unmigrated, redis_url=redis_url, log_level="error")
     assert (ended.returncode, ended.stdout) == (78, "")
     assert ended.stderr.count("\n") == 1 and "run `keyturn migrate`" in ended.stderr
-    assert "0001_spine to " in ended.stderr and len(ended.stderr) < 120
+    assert "0001_spine to " in ended.stderr and "0002_" not in ended.stderr
     assert not (place.directory / "empty.db").exists()
 
 

@@ -254,5 +254,5 @@ async def test_each_kind_of_record_is_kept_as_long_as_its_setting_says(make_sett
 
 
 class _Anything:
-    def __getattr__(self, name: str) -> str:
-        return name
+    def __getattr__(self, name: str) -> Callable[..., str]:
+        return lambda *_, **__: name

@@ -25,9 +25,8 @@ async def tell_of_failure(sender: Sender, part: Part) -> None:
         return
     key = f"{part.idempotency_key}_failed"
     bare = replace(part, media=(), choices=(), edits=None, draft=None, shown=0)  # no button without its question
-    notice = replace(
-        bare, idempotency_key=key, text=TEXT
-    )  # its place in the answer stays: a first part may replace something
+    # Its place in the answer stays: a first part may replace something.
+    notice = replace(bare, idempotency_key=key, text=TEXT)
     reach("deliver.before_failure_notice")
     try:
         await sender.send(notice)
