@@ -18,6 +18,7 @@ from typing import IO, Any
 import orjson
 
 from producers.heard import Event
+from shared.on_disk import sync
 from shared.private_directory import make_private_directory
 
 
@@ -68,7 +69,7 @@ class SpoolFile:
             os.fsync(file.fileno())
         if is_new:
             for folder in (self.path.parent, self.path.parent.parent):  # the latter, because the former may be as new
-                _sync(folder)
+                sync(folder)
 
     def replace(self, events: Iterable[Event]) -> None:
         """After a crash the file holds these events, or what was there before."""
@@ -80,15 +81,6 @@ class SpoolFile:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self.path)
-
-
-def _sync(folder: Path) -> None:
-    """A new name is on disk only when its directory is."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def _private(path: str, flags: int) -> int:

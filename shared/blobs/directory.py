@@ -23,6 +23,7 @@ from uuid import uuid4
 
 from shared.blobs.address import Blob
 from shared.blobs.contract import BLOCK_BYTES, FileTooLarge, NotKept
+from shared.on_disk import sync
 from shared.private_directory import make_private_directory
 
 _DIGEST_LENGTH = 64
@@ -130,7 +131,7 @@ class _NewBlob:
                 pass
             os.rename(self._path, place)
             os.utime(place)
-            _sync(shard)
+            sync(shard)
         return blob
 
     def close(self) -> None:
@@ -152,15 +153,6 @@ def _old(folder: Path, before: float) -> Iterator[Path]:
             with suppress(FileNotFoundError):
                 if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < before:
                     yield Path(entry.path)
-
-
-def _sync(folder: Path) -> None:
-    """A new name is on disk only when its directory is."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _private(path: str, flags: int) -> int:

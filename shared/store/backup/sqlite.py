@@ -20,10 +20,11 @@ from urllib.parse import quote
 
 from shared.errors import CannotDo, Unavailable
 from shared.failpoints import reach
+from shared.on_disk import sync
 from shared.private_directory import make_private_directory
 from shared.store.backup.content import BackupContent, CopyProgress, Tell, megabytes, unreadable
 from shared.store.backup.replacing import LastWords, Replaced, Replacement
-from shared.store.backup.unfinished import put_in_place, sync, unfinished
+from shared.store.backup.unfinished import put_in_place, unfinished
 from shared.store.database.sqlite.connection import BUSY_SECONDS
 from shared.store.database.sqlite.errors import passes
 

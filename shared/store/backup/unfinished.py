@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shared.errors import CannotDo
+from shared.on_disk import sync
 from shared.whole_files import OWNER_ONLY
 
 
@@ -43,12 +44,3 @@ def put_in_place(path: Path, target: Path) -> None:
     sync(path)
     os.replace(path, target)
     sync(target.parent)
-
-
-def sync(path: Path) -> None:
-    """What is written of a file, or renamed in a directory, is on disk when this returns."""
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
