@@ -10,6 +10,7 @@ import typer
 from keyturn.cli import show
 from keyturn.cli.deployment import with_settings
 from keyturn.cli.progress import told_progress
+from shared.finding import counted
 
 
 def backup(
@@ -29,6 +30,6 @@ def backup(
     if json:
         show.as_json(written)
         return
-    what = f"{written.sessions:,} sessions, {written.messages:,} messages"
+    what = f"{counted(written.sessions, 'session', 'sessions')}, {counted(written.messages, 'message', 'messages')}"
     typer.echo(f"{show.plain(written.file)}: {written.bytes:,} bytes, {what}, as of {show.plain(written.at)}")
     typer.echo(f"Files that people sent are not in it; they are in {show.plain(written.blobs)}")

@@ -49,13 +49,15 @@ def restore(
 
 
 def _ask(plan: RestorePlan) -> None:
-    what = f"{plan.sessions:,} sessions, {plan.messages:,} messages, written {show.plain(plan.written_at)}"
+    what = f"{counted(plan.sessions, 'session', 'sessions')}, {counted(plan.messages, 'message', 'messages')}, written {show.plain(plan.written_at)}"
     text = f"Replace {show.plain(plan.database)} by {show.plain(plan.file)} ({what})? What was said since is gone."
     typer.confirm(text, abort=True, err=True)
 
 
 def _print(done: RestoredDatabase) -> None:
-    typer.echo(f"restored {show.plain(done.file)}: {done.sessions:,} sessions, {done.messages:,} messages")
+    typer.echo(
+        f"restored {show.plain(done.file)}: {counted(done.sessions, 'session', 'sessions')}, {counted(done.messages, 'message', 'messages')}"
+    )
     if done.kept is not None:
         typer.echo(f"The old database is kept as {show.plain(done.kept)}: remove it when you need it no more")
     if done.held:
