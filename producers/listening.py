@@ -262,9 +262,8 @@ async def _listen(config: Settings, platform: str) -> None:
                 try:
                     await listen_on(producer.pipe, platform, over)
                 except ConfigurationError as error:
-                    if (
-                        producer.pipe is pipe
-                    ):  # else it ran with other settings before, and what runs beside it still does
+                    # With reloaded settings, this process must not end: others run beside it in `up`.
+                    if producer.pipe is pipe:
                         raise
                     log.get().error("not listening until settings are reloaded", platform=platform, error=str(error))
                 await over.wait()  # a platform that is off by now may be on again later

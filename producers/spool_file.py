@@ -96,9 +96,8 @@ def _line(event: Event) -> bytes:
 
 def _events(content: bytes) -> Iterator[Event]:
     for line in content.splitlines(keepends=True):
-        with contextlib.suppress(
-            ValueError, KeyError, TypeError
-        ):  # one that a disk spoiled must not hold up the others
+        # A line that a disk spoiled must not hold up the others.
+        with contextlib.suppress(ValueError, KeyError, TypeError):
             kept = orjson.loads(line) if line.endswith(b"\n") else {}
             raw = base64.b64decode(kept["raw"]) if "raw" in kept else None
             ref, fields, chat, broken = kept["ref"], kept["fields"], kept["chat"], kept["broken"]

@@ -95,9 +95,8 @@ def place_of(url: str) -> str:
         return f"{asked.service}/{asked.database}"
     rest = url.partition("://")[2]
     place, mark, options = rest.partition("?")
-    if (
-        "@" not in place and "=" not in options.partition("@")[0]
-    ):  # no options, or a password with a question mark in it
+    # There are no options here: either no question mark, or it is part of the password.
+    if "@" not in place and "=" not in options.partition("@")[0]:
         return rest.rpartition("@")[2]
     return f"{place.rpartition('@')[2]}{mark}{options}"
 

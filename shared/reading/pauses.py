@@ -15,9 +15,8 @@ from shared.reading.overview import ANSWER_SECONDS, in_time
 from shared.store.database import Row
 from shared.value import value
 
-COUNTING_SECONDS = (
-    ANSWER_SECONDS / 2
-)  # what is paused is known before: a silent Redis shall not take the time to say it
+# The pauses are read from SQL first. Counting what waits behind them must leave time to show them when Redis is silent.
+COUNTING_SECONDS = ANSWER_SECONDS / 2
 
 
 @value

@@ -25,9 +25,8 @@ class DeploymentStatus:
     ready_seconds: float | None  # how long the first of them has waited
     running: int | None  # turns
     delayed: int | None  # conversations that wait for their next attempt
-    behind: (
-        int | None
-    )  # messages that wait for an earlier one of their own conversation; None also where too many wait to be counted
+    # Messages that wait for an earlier one of their own conversation. None also where too many wait to be counted.
+    behind: int | None
     deliveries_ready: int | None
     deliveries_running: int | None
     messages_waiting: BoundedCount | None
